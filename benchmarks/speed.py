@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -49,11 +50,9 @@ STATUS = Path('/proc/self/status')  # of Linux
 def environment(device: str) -> dict[str, Any]:
     """Return the versions, the load and the name of a device ('cpu' or 'cuda') of this machine."""
     info = Path('/proc/cpuinfo')
-    lines = dict(line.split(':', 1) for line in info.read_text().splitlines() if ':' in line) if info.exists() else {}
-    cpu = {key.strip(): value.strip() for key, value in lines.items()}
-    flags = cpu.get('flags', '').split()
+    cpu = dict(re.findall(r'^(model name|flags)\s*: (.*)', info.read_text(), re.M)) if info.exists() else {}
     name = torch.cuda.get_device_name() if device == 'cuda' else cpu.get('model name') or platform.machine()
-    return dict(device=name, features=[feature for feature in FEATURES if feature in flags],
+    return dict(device=name, features=[feature for feature in FEATURES if feature in cpu.get('flags', '').split()],
                 threads=torch.get_num_threads(), torch=torch.__version__, timm=timm.__version__,
                 python=platform.python_version(), load_of_last_minutes=os.getloadavg())
 

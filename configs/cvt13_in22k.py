@@ -1,7 +1,7 @@
 # CvT-13, pretraining on ImageNet-22k at 224x224, for cvt13_384_in22k_in1k.py (authors: 83.3 top-1 after it).
 #
 # The authors publish no schedule for ImageNet-22k: this is theirs of ImageNet-1k with 90 epochs, ViT's
-# number for this data set. 8 GPUs * 256 = 2048, lr 2e-3; an estimated 15 GiB a GPU.
+# number for this data set. 8 GPUs * 256 = 2048, lr 2e-3.
 _base_ = [
     '_base_/models/cvt_classifier.py', '_base_/datasets/imagenet_224.py', '_base_/schedules/adamw_300e.py',
     '_base_/cls_runtime.py'

@@ -1,5 +1,5 @@
 # CvT-21, ImageNet-1k at 224x224, 300 epochs (authors: 82.5 top-1).
-# 8 GPUs * 256 = 2048, lr 2e-3; an estimated 23 GiB a GPU. The authors had 16 GPUs * 128.
+# 8 GPUs * 256 = 2048, lr 2e-3. The authors had 16 GPUs * 128.
 # Augmentation is that of the paper and of CvT-13. The authors' file for this network has another one: it draws each
 # image three times (repeated augmentation), crops bilinearly, and has neither RandAugment nor random erasing. Which of
 # the two gave the published figure is not known.

@@ -26,7 +26,7 @@ NETWORKS = dict(
     recomputed=lambda: CvT(ARCH, drop_rate=.1, attn_drop_rate=.1, drop_path_rate=.2, with_cp=True),
     variants=lambda: CvT(ARCH, attn_cfg=[WINDOWS, WINDOWS, None], layer_scale_init_value=1., pos_embed=[4, None, 3]),
     tokens=lambda: CvT(ARCH, out_type='cls_token', with_dist_token=True))
-HEADS = [f'benchmarks/heads/{name}' for name in ('cascade', 'dino', 'gfl', 'mask2former')]
+HEADS = [f'benchmarks/heads/{name}' for name in ('cascade', 'gfl')]
 
 
 def stepped(build, device: str) -> list[torch.Tensor]:

@@ -1,38 +1,10 @@
-"""The scripts of benchmarks/; the estimates of roofline.py against what can be computed by hand."""
+"""The scripts of benchmarks/."""
 import json
 
 import pytest
-import torch
 from load_tool import load_tool, run_tool
-from torch import nn
 
 pytestmark = pytest.mark.slow
-
-roofline = load_tool('roofline')
-GPU = roofline.GPU(tensor=1e12, cuda=1e11, bandwidth=1e9)
-
-
-def test_memory_is_what_the_backward_pass_needs():
-    kept, peaks = 1e5 * 64 * 4, []
-    for train in (False, True):
-        with torch.device('meta'):
-            network = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(10)))
-        peaks.append(roofline.trace(network, lambda network: network(torch.randn(100_000, 64)).mean(), GPU,
-                                    dtype=torch.float32, train=train).peak)
-    assert 2 * kept < peaks[0] < 5 * kept and 10 * kept < peaks[1] < 15 * kept
-
-
-def cells(*args):
-    head, _, row = (line for line in run_tool('plan', *args).splitlines() if line.startswith('|'))
-    return dict(zip(head.split(' | '), row.split(' | ')))
-
-
-def test_more_gpus_train_in_larger_steps():
-    config = 'configs/cvt13_in1k.py'
-    eight, sixteen = cells(config), cells(config, '--gpus', 16, '--cores', 100)
-    assert (eight['images a step'], eight['learning rate']) == ('8 x 256', '0.002')
-    assert (sixteen['images a step'], sixteen['learning rate']) == ('16 x 256', '0.004')
-    assert (eight['decides'], sixteen['decides']) == ('loader', 'GPU')
 
 
 @pytest.mark.parametrize('allowed', [1, 0])

@@ -43,11 +43,12 @@ def test_images_of_published_weights(source, images):
 
 @pytest.mark.parametrize('name, checkpoint, load_from, read', [
     ('maskrcnn_cvt13_coco', None, None, True), ('maskrcnn_cvt13_coco', None, 'a.pth', False),
-    ('maskrcnn_cvt13_coco', 'a.pth', None, False), ('maskrcnn_swint_coco', None, 'a.pth', True),
-    ('maskrcnn_swint_coco', 'a.pth', None, False)])
+    ('maskrcnn_cvt13_coco', 'a.pth', None, False), ('timm', None, 'a.pth', True), ('timm', 'a.pth', None, False)])
 def test_pretrained_weights_are_read_unless_a_checkpoint_replaces_all(name, checkpoint, load_from, read):
     """A checkpoint that a training starts from must hold all weights of CvT, but not of a network of timm."""
-    cfg = Config.fromfile(recipe(f'{name}.py'))
+    cfg = Config.fromfile(recipe('maskrcnn_cvt13_coco.py'))
+    if name == 'timm':
+        cfg.model.backbone.update(type='cvt_dense.TimmBackbone', model_name='resnet18')
     cfg.load_from, cfg.resume = checkpoint or load_from, bool(checkpoint)
     adapt_to_machine(cfg)
     assert bool(cfg.model.backbone.init_cfg) == read

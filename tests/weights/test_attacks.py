@@ -24,7 +24,7 @@ CLASSIFIER = dict(type='cvt_dense.ImageClassifier', num_classes=2, backbone=dict
 ARGUMENTS = dict(
     CvT=dict(arch=ARCH), ImageClassifier=CLASSIFIER,
     TimmBackbone=dict(model_name='resnet10t'), TimmTeacher=dict(model_name='test_resnet'),
-    ClassifierTeacher=dict(config=str(ROOT / 'configs/cvt_small_cifar10.py')))
+    ClassifierTeacher=dict(config=str(ROOT / 'configs/cvt_nano_shapes.py')))
 
 
 @pytest.fixture(scope='module')
