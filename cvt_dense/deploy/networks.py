@@ -85,7 +85,7 @@ class Network(nn.Module):
         image = F.pad(image, (0, -width % divisor, 0, -height % divisor),
                       value=float(getattr(preprocessor, 'pad_value', 0)))
         meta = dict(img_shape=(height, width), scale_factor=(1., 1.))
-        sample = tracing.Results(metainfo=meta, **meta)
+        sample = tracing.Results(metainfo=meta)
         if not hasattr(model, 'roi_head'):
             results = model.predict(image, [sample], rescale=False)[0].pred_instances
             return results.bboxes, results.scores, results.labels
