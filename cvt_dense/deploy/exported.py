@@ -109,6 +109,8 @@ class ExportedDetector(BaseModel):
         exported: the file.
     """
 
+    task = 'detection'  # see task_of
+
     def __init__(self, detector: BaseModel, exported: Exported):
         super().__init__()
         self.detector, self.exported = detector, exported
