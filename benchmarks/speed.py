@@ -6,10 +6,9 @@
         --json benchmarks/speed.json --machine 'AMD EPYC (Zen 5)'
 
 A network is an architecture of CvT, a config, whose backbone is measured, 'transformers' for the CvT-13 of that
-library, or a network of timm. '+fused' folds layers and uses the fastest kernels of the CPU, '+compiled' uses
-torch.compile, and '+openvino' and '+onnxruntime' run the exported file. The networks run in turns, one round after the
-other. Memory is the peak of weights, activations and gradients, without an optimizer: on a CPU the growth of a fresh
-process.
+library, or a network of timm. '+fused' folds layers, '+compiled' uses torch.compile, and '+openvino' and '+onnxruntime'
+run the exported file. The networks run in turns, one round after the other. Memory is the peak of weights, activations
+and gradients, without an optimizer: on a CPU the growth of a fresh process.
 """
 import argparse
 import json
@@ -36,7 +35,6 @@ from torch import Tensor, nn
 
 from cvt_dense.atomic import write_atomically
 from cvt_dense.cli.get_flops import parse_size
-from cvt_dense.deploy.cpu import use_cpu_kernels
 from cvt_dense.deploy.export import Exporter
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.deploy.runtime import open_exported
@@ -82,7 +80,6 @@ def build(name: str, size: tuple[int, int], train: bool) -> nn.Module:
     model.train(train)
     if 'fused' in options:
         fuse(model)
-        use_cpu_kernels(model)
     return model
 
 
@@ -150,7 +147,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
                     gib = pool.submit(growth, name, args, file).result()
             before = torch.cuda.memory_allocated()
             run = prepare(name, args, file)
-            for _ in range(2):  # compiles; the first step of a fused network chooses its kernels
+            for _ in range(2):  # compiles
                 run()
             if args.device == 'cuda':
                 torch.cuda.reset_peak_memory_stats()

@@ -35,6 +35,7 @@ IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in t
 SPLITS = ('train', 'val', 'test')
 TARGETS = ('coco', 'masks')
 LABEL_MAPS = ('SegmentationClass', 'SegmentationObject')  # folders of Pascal VOC
+LABELME_MEANINGS = ('__ignore__', '_background_')  # labels of pixels that count nowhere, or that show no object
 
 
 @dataclass
@@ -368,6 +369,8 @@ def read_labelme(src: Path, data: Data) -> Content:
                 key = shape['label'], f'shape {number}' if group is None else f'group {group} of {shape["label"]!r}'
                 groups[key].append(dict(shape, points=points))
             for (label, location), shapes in groups.items():
+                if label in LABELME_MEANINGS:
+                    raise ValueError(f'{label} is no class in LabelMe: remove the shape, or give it another label')
                 images.add_object(image, label, location, [shape['points'] for shape in shapes],
                                   any(shape['shape_type'] == 'polygon' for shape in shapes))
     yield src, images.finish()

@@ -26,8 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
                         help="test-time augmentation: the config's tta_model and tta_pipeline")
     command_line.add_slice_arguments(parser)
     parser.add_argument('--fuse', action='store_true',
-                        help="fold BatchNorm and the activation's factor into the layers beside them, and on a CPU "
-                             'use faster implementations of layers: same result up to rounding')
+                        help="fold BatchNorm and the activation's factor into the layers beside them: same result up "
+                             'to rounding')
     parser.add_argument('--out', metavar='DIR', help='save predictions in a new folder: detections as COCO JSON '
                         '(predictions.bbox.json, predictions.segm.json), segmentations as PNG label maps')
     return parser

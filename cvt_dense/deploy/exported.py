@@ -102,9 +102,11 @@ class ExportedDetector(BaseModel):
         exported: the file.
     """
 
+    task = 'detection'  # see task_of
+
     def __init__(self, detector: BaseModel, exported: Exported):
         super().__init__()
-        self.task, self.detector, self.exported = task_of(detector), detector, exported
+        self.detector, self.exported = detector, exported
         self.data_preprocessor = detector.data_preprocessor
         detector.backbone = nn.Identity()  # its weights are in the file
         if 'masks' in exported.metadata['outputs']:  # the file gives the mask of the box's own class
@@ -114,12 +116,7 @@ class ExportedDetector(BaseModel):
 
     def forward(self, inputs: Tensor, data_samples: Sequence[Any], mode: str = 'predict') -> Sequence[Any]:
         """Predict normalised images (B, C, H, W); return their data samples with predictions in original pixels."""
-        if self.task == 'panoptic':  # the config's fusion head makes predictions of the file's queries
-            outputs = self.exported.run_normalised(inputs)
-            results = self.detector.panoptic_fusion_head.predict(outputs['class_logits'], outputs['mask_logits'],
-                                                                 data_samples, rescale=True)
-        else:
-            results = [self._predict(image[None], sample.metainfo) for image, sample in zip(inputs, data_samples)]
+        results = [self._predict(image[None], sample.metainfo) for image, sample in zip(inputs, data_samples)]
         return self.detector.add_pred_to_datasample(data_samples, results)
 
     def _predict(self, image: Tensor, meta: dict[str, Any]) -> InstanceData:

@@ -17,8 +17,8 @@ def fuse(model: nn.Module) -> None:
 
     Folds each BatchNorm into its depth-wise convolution, LayerScale into the linear layer before it, and QuickGELU's
     factor into the MLP's two linear layers, so that it becomes SiLU. Call it after loading the weights and ``eval()``,
-    before :func:`.cpu.use_cpu_kernels`, a lower precision, ``torch.compile`` or export. A fused network cannot be
-    trained, and it loads no checkpoint.
+    before a lower precision, ``torch.compile`` or export. A fused network cannot be trained, and it loads no
+    checkpoint.
 
     Args:
         model: a CvT, or any model with one or more.

@@ -6,13 +6,12 @@ from mmengine.runner import Runner
 
 from ..models.wrappers import unwrap
 from ..registry import HOOKS
-from .cpu import use_cpu_kernels
 from .fuse import fuse
 
 
 @HOOKS.register_module()
 class FuseHook(Hook):
-    """Tests a copy of the model whose CvT is fused, on a CPU with the faster of two implementations of its layers.
+    """Tests a copy of the model whose CvT is fused.
 
     The copy is made when the test begins: after the checkpoint was loaded and after ``EMAHook`` put its weights in,
     whose bookkeeping needs the model as it was built.
@@ -28,8 +27,6 @@ class FuseHook(Hook):
         # The copy of a wrapped model is not wrapped: without gradients there is nothing to synchronise.
         runner.model = deepcopy(unwrap(self.model)).eval()
         fuse(runner.model)
-        if next(runner.model.parameters()).device.type == 'cpu':
-            use_cpu_kernels(runner.model)
         runner.logger.info('The backbone is fused for the test.')
 
     def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:

@@ -41,8 +41,6 @@ class Network(nn.Module):
 
     Attributes:
         names: names of the outputs.
-        choices: whether the network selects boxes or places by value (NMS, top-k, Mask2Former's masks), so that a small
-            difference of numbers can select others.
 
     Raises:
         UserError: there is no way to export this model, or this part of it.
@@ -55,18 +53,15 @@ class Network(nn.Module):
         task = 'backbone' if part == 'backbone' else task_of(model)
         if task is None:
             raise unsupported(model, 'it is no classifier, segmentor or detector')
+        for module in model.modules() if task != 'backbone' else ():  # such as DINO and Mask2FormerHead
+            if hasattr(module, 'num_queries') or hasattr(module, 'panoptic_fusion_head'):
+                raise unsupported(model, f'{type(module).__name__} predicts by queries or by a panoptic head')
+        self.names = ['logits']
         self.run = dict(backbone=lambda image: model.backbone(image),  # maps, of a classifier a vector
                         classification=lambda image: (model(image, mode='tensor'), ), segmentation=self.segment,
-                        detection=self.detect, panoptic=self.query)[task]
-        self.names, head = ['logits'], getattr(model, 'panoptic_head', getattr(model, 'decode_head', None))
-        masked = type(head).__name__ == 'Mask2FormerHead'
-        self.choices = task == 'detection' or task != 'backbone' and masked
+                        detection=self.detect)[task]
         if task == 'backbone':
             self.names = [f'feat{i}' for i in range(len(model.backbone.out_channels))]
-        if task == 'panoptic':
-            if not masked:  # MaskFormer's masks the padding of a batch, Panoptic FPN has several
-                raise unsupported(model, f'its queries come from {type(head).__name__}, not from Mask2FormerHead')
-            self.names = ['class_logits', 'mask_logits']
         if task == 'detection':
             self.names = ['boxes', 'scores', 'labels', *(['masks'] if has_masks(model) else [])]
 
@@ -81,14 +76,7 @@ class Network(nn.Module):
 
     def segment(self, image: Tensor) -> tuple[Tensor]:
         """Return logits (B, classes, H, W) at the image's size."""
-        shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), tuple(image.shape[2:]))
-        return (self.model.encode_decode(image, [shapes]), )  # heads read the first image's only
-
-    def query(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits of the classes (B, Q, classes + 1) and masks (B, Q, H, W) of mmdet's Mask2Former."""
-        shape = tuple(image.shape[2:])
-        sample = tracing.Results(metainfo=dict(img_shape=shape, batch_input_shape=shape))
-        return self.model.panoptic_head.predict(self.model.extract_feat(image), [sample])
+        return (self.model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]), )  # of the first image
 
     def detect(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, scores, labels and, with a mask head, masks of one image, as an exported file does."""
@@ -96,10 +84,8 @@ class Network(nn.Module):
         divisor = getattr(preprocessor, 'pad_size_divisor', 1)
         image = F.pad(image, (0, -width % divisor, 0, -height % divisor),
                       value=float(getattr(preprocessor, 'pad_value', 0)))
-        padded = tuple(image.shape[2:])
-        meta = dict(img_shape=(height, width), ori_shape=(height, width), pad_shape=padded, batch_input_shape=padded,
-                    scale_factor=(1., 1.))
-        sample = tracing.Results(metainfo=meta, **meta)
+        meta = dict(img_shape=(height, width), scale_factor=(1., 1.))
+        sample = tracing.Results(metainfo=meta)
         if not hasattr(model, 'roi_head'):
             results = model.predict(image, [sample], rescale=False)[0].pred_instances
             return results.bboxes, results.scores, results.labels

@@ -70,7 +70,7 @@ def for_convolution(feature_map: Tensor) -> Tensor:
 
 
 class SoftmaxAttention(nn.Module):
-    """Multi-head softmax attention, without parameters; :func:`cvt_dense.deploy.cpu.use_cpu_kernels` replaces it.
+    """Multi-head softmax attention, without parameters.
 
     Args:
         num_heads: heads, which share the C channels.

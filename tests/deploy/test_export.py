@@ -12,7 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from load_tool import ROOT, run_tool
-from mmengine.registry import MODELS
+from mmengine.config import Config
+from mmengine.hub import get_config
+from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
 from random_weights import randomise
 
@@ -146,34 +148,11 @@ def test_upernet_in_int8(segmentor, tmp_path):
     assert kept and int8_layers(model, segmentor.layers) == segmentor.layers - kept
 
 
-def test_mask2former(network, tmp_path):
-    """A file gives the logits of Mask2Former, for any number of images of one size."""
-    exporter = network('mask2former').exporter((64, 96))
-    assert exporter.export(tmp_path / 'a.onnx') and exporter.batch is None, exporter.lines
-
-
-def test_panoptic_mask2former(network, tmp_path):
-    """A file in the place of mmdet's Mask2Former gives its segments and instances."""
-    from mmdet.structures import DetDataSample
-    made = network('panoptic')
-    exporter = made.exporter((64, 96))
-    assert exporter.export(tmp_path / 'a.onnx'), exporter.lines
-    file = MODELS.build(dict(made.cfg.model, type='cvt_dense.ExportedModel', replaces=made.cfg.model.type,
-                             file=str(tmp_path / 'a.onnx')))
-    data = dict(inputs=[random_images((50, 90))[0]],
-                data_samples=[DetDataSample(metainfo=dict(img_shape=(50, 90), ori_shape=(100, 180)))])
-    actual, expected = (model.test_step(copy.deepcopy(data))[0] for model in (file, made.model))
-    segments = expected.pred_panoptic_seg.sem_seg
-    assert len(segments.unique()) > 1 and (actual.pred_panoptic_seg.sem_seg == segments).float().mean() > 0.99
-    scores = (sample.pred_instances.scores.sort().values for sample in (actual, expected))
-    torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-4)
-
-
 # -- detectors -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('task, dynamic', [
-    ('detection', None), ('cascade', False), ('dino', False), ('retinanet', False), ('atss', False),
+    ('detection', None), ('cascade', False), ('retinanet', False), ('atss', False),
     ('fcos', False), ('gfl', False), ('rtmdet', None)])
 def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     """A file in the place of the model gives its boxes and masks; a file for one size fits others into it."""
@@ -186,8 +165,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     if task in ('atss', 'detection'):  # for one size and for any
         run_documented_program(tmp_path)
     onnx.checker.check_model(tmp_path / 'a.onnx', full_check=True)  # with shape inference
-    if task != 'dino':  # PyTorch's own attention calls no layers
-        assert set(int8.layer_nodes(exporter.onnx, exporter.layers).values()) == exporter.layers
+    assert set(int8.layer_nodes(exporter.onnx, exporter.layers).values()) == exporter.layers
     opened = open_exported(tmp_path / 'a.onnx')
     assert opened.metadata['batch'] == 1 and opened.metadata['dynamic'] == (dynamic is None)
     with pytest.raises(UserError, match='a.onnx'):
@@ -210,13 +188,9 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
         for key in ('bboxes', 'scores', 'labels'):
             torch.testing.assert_close(actual[key], expected[key], rtol=1e-3, atol=1e-3)
         assert 'masks' not in expected or (actual.masks != expected.masks).float().mean() < 1e-3
-    if task in ('detection', 'dino'):
-        assert exporter.export(tmp_path / 'a.xml'), exporter.lines
-    if task == 'dino':
-        exporter.images = [made.inputs(random_images((64, 96)))]
-        exporter.export(tmp_path / 'b.onnx', 'int8')  # ONNX Runtime opens it
     if task in ('detection', 'retinanet'):  # of two stages and of one
-        assert exporter.export(tmp_path / 'a.pt2'), exporter.lines
+        for name in ('a.xml', 'a.pt2'):
+            assert exporter.export(tmp_path / name), exporter.lines
 
 
 @pytest.mark.parametrize('task', ['detection', 'retinanet'])
@@ -268,6 +242,18 @@ def test_what_cannot_be_exported(network, monkeypatch, tmp_path):
     with pytest.raises(UserError, match='--part backbone'):
         Exporter(detector, (48, 64), ABOUT)
     assert 'images' in run_tool('export', 'cvt_dense://cvt-nano-voc', tmp_path / 'a.xml', '--precision', 'int8', rc=2)
+
+
+@pytest.mark.parametrize('name', [
+    'dino_cvt13_coco.py', 'mask2former_cvt13_ade20k.py', 'mmdet::panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py'])
+def test_of_queries_and_panoptic_heads_the_backbone_is_exported(tmp_path, name):
+    cfg = get_config(name) if '::' in name else Config.fromfile(ROOT / 'configs' / name)
+    cfg.model.backbone = dict(type='cvt_dense.CvT', arch=dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2)))
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(cfg.model)
+    with pytest.raises(UserError, match=f'{type(model).__name__} .*--part backbone'):
+        Exporter(model, (48, 64), ABOUT)
+    assert Exporter(model, (48, 64), ABOUT, part='backbone').export(tmp_path / 'a.onnx')
 
 
 def test_windows_for_any_size(tmp_path):
