@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ..classes import Classes
+from ..config.read import read_config
 from ..config.walk import leaf_datasets
 from ..errors import UserError
-from ..launch import command_line
-from ..launch.outputs import add_force_argument, check_report_folder
-from . import train
+from ..launch.runs import TrainRun
+from . import command_line
+from .outputs import add_force_argument, check_report_folder
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,26 +26,23 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file')
     parser.add_argument('--number', type=int, default=16, help='samples to draw (default: 16)')
     parser.add_argument('--out-dir', type=Path, default=Path('browse'), help='folder of the report (default: browse)')
-    command_line.add_arguments(parser)
+    command_line.add_settings(parser, TrainRun, 'data_root', 'options', 'check')
     add_force_argument(parser)
     return parser
 
 
-def leave_out_weights(cfg: Any) -> None:
-    """Change a config of a training so that it starts without the weights that it names.
+def without_weights(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a training that starts without the weights that its config names.
 
     Raises:
-        UserError: it has no training data.
+        UserError: the config has no training data.
     """
+    cfg = read_config(args.config, args.options)
     if cfg.get('train_dataloader') is None:
-        raise UserError(f'{cfg.filename} has no train_dataloader. Give the config of a training.')
-    cfg.load_from = None
-    if cfg.model.get('backbone'):
-        cfg.model.backbone.init_cfg = None
-    cfg.model.pop('distillation', None)
-    # Unreadable images are named in the report.
-    cfg.setdefault('default_hooks', {})['unreadable_images'] = dict(
-        type='cvt_dense.UnreadableImagesHook', max_share=1.)
+        raise UserError(f'{args.config} has no train_dataloader. Give the config of a training.')
+    options = {'load_from': None, 'default_hooks.unreadable_images.max_share': 1.}  # the report names the images
+    options |= {'model.backbone.init_cfg': None} if cfg.model.get('backbone') else {}
+    return {**args.options, **options, **({'model.distillation': None} if cfg.model.get('distillation') else {})}
 
 
 def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> None:
@@ -86,8 +84,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         from ..report import browse
         from ..report.page import Report
         with tempfile.TemporaryDirectory() as folder:
-            flags = train.build_parser().parse_args([args.config, '--work-dir', folder], args)
-            runner = start_training(flags, leave_out_weights, summary=False)
+            args.options, args.work_dir = without_weights(args), folder
+            runner = start_training(command_line.settings_of(TrainRun, args))
             report = Report(f'{args.config}: data')
             splits = {'train': runner.train_dataloader.dataset}
             if runner.val_loop is not None:

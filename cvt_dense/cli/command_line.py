@@ -5,10 +5,13 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from typing import Literal, get_args, get_origin
 
 from ..config.options import OptionsAction
-from ..config.read import fetch, is_published
 from ..errors import UserError
+from ..launch.runs import Run
+from ..published import fetch, is_published
 
 
 @contextmanager
@@ -49,45 +52,33 @@ def expand_published(argv: Sequence[str] | None) -> list[str]:
     return argv
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of every tool that takes a config."""
-    parser.add_argument('--cfg-options', nargs='+', action=OptionsAction, metavar='KEY=VALUE',
-                        help='override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50')
+def add_settings(parser: argparse.ArgumentParser, run: type[Run], *names: str) -> None:
+    """Add a flag for each setting of a run.
+
+    Args:
+        parser: gets the flags.
+        run: ``TrainRun`` or ``TestRun``.
+        names: those that are wanted. Default: all.
+    """
+    for each in fields(run):
+        if names and each.name not in names:
+            continue
+        flag, kinds = dict(each.metadata), get_args(each.type) or (each.type, )
+        choices = [choice for kind in (each.type, *kinds) if get_origin(kind) is Literal for choice in get_args(kind)]
+        name = f'--{flag.pop("name", each.name.replace("_", "-"))}'
+        if each.default is MISSING and each.default_factory is MISSING:
+            parser.add_argument(each.name, **flag)
+        elif each.type is bool:
+            parser.add_argument(name if not each.default else f'--no-{name[2:]}', dest=each.name, default=each.default,
+                                action='store_false' if each.default else 'store_true', **flag)
+        elif dict in map(get_origin, (each.type, *kinds)):
+            parser.add_argument(name, dest=each.name, nargs='+', action=OptionsAction, default={}, metavar='KEY=VALUE',
+                                **flag)
+        else:
+            kind = next((kind for kind in (int, float) if kind in kinds), str)
+            parser.add_argument(name, type=kind, default=each.default, choices=choices or None, **flag)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that training, testing and their reports have in common, except ``--work-dir``."""
-    parser.add_argument('--data-root', metavar='DIR', help='folder that replaces the data_root of all data '
-                        'sets and evaluators (or the common parent of several)')
-    add_config_arguments(parser)
-    parser.add_argument('--no-check', action='store_true',
-                        help='skip the checks of settings, data and weights, except those that the run needs')
-
-
-def add_work_dir_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--work-dir``, of the tools that write a log."""
-    parser.add_argument('--work-dir', help='folder of the run; a test writes into its folder test/ (default: the '
-                                           "folder of the tested checkpoint, the config's work_dir, or "
-                                           'work_dirs/CONFIG)')
-
-
-def add_launcher_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--launcher``, of the tools that run in several processes."""
-    parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none',
-                        help='what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
-
-
-def add_inference_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that testing and predicting have in common."""
-    parser.add_argument('--runtime', choices=('onnxruntime', 'openvino', 'torch'),
-                        help='what runs exported files (default: by suffix; an .onnx file runs in OpenVINO too)')
-    parser.add_argument('--amp', choices=('bf16', 'fp16'),
-                        help="PyTorch's mixed precision (on a CPU: bf16 only)")
-
-
-def add_slice_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--slice`` and ``--overlap``."""
-    parser.add_argument('--slice', type=int, metavar='PIXELS', help='cut larger images into overlapping slices of '
-                        'this side, predict each slice as an image of its own, and merge the predictions')
-    parser.add_argument('--overlap', type=float, default=0.2, metavar='FRACTION',
-                        help='fraction of the side by which neighbouring slices overlap (default: %(default)s)')
+def settings_of(run: type[Run], args: argparse.Namespace) -> Run:
+    """Return the settings of a run that a command line has given."""
+    return run(**{each.name: getattr(args, each.name) for each in fields(run) if hasattr(args, each.name)})

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..atomic import atomic_path
-from ..launch.command_line import report_errors
-from ..launch.outputs import add_force_argument, check_outputs
+from .command_line import report_errors
+from .outputs import add_force_argument, check_outputs
 
 FORMATS = ('cvt_dense', 'microsoft', 'huggingface')  # of cvt_dense.weights, which takes seconds to import
 

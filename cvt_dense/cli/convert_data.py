@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..launch.command_line import report_errors
-from ..launch.outputs import add_force_argument, check_folder
 from ..recipes import command
+from .command_line import report_errors
+from .outputs import add_force_argument, check_folder
 
 
 def fractions(text: str) -> list[float]:

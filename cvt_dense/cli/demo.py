@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..launch import command_line
-from ..launch.outputs import check_folder
 from ..recipes import folder as project_folder
+from . import command_line
+from .outputs import check_folder
 
 ROOT = project_folder()  # of configs/ and tools/
 CONFIGS = dict(classification='configs/cvt_nano_shapes.py', detection='configs/maskrcnn_cvt_nano_shapes.py',

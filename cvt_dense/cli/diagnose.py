@@ -6,15 +6,13 @@ The network is tested once; an exported file may take the checkpoint's place. Ev
 """
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ..config.read import check_exists, is_published
-from ..errors import UserError
-from ..launch import command_line
-from ..launch.outputs import add_force_argument, check_report_folder
-from . import test
+from ..config.read import check_exists
+from ..launch.runs import TestRun
+from ..published import is_published
+from . import command_line
+from .outputs import add_force_argument, check_report_folder
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,26 +23,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--split', choices=('val', 'test'), help='data to test (default: val, or test for a '
                         'published model, which has no val)')
     parser.add_argument('--out-dir', type=Path, default=Path('report'), help='folder of the report (default: report)')
-    command_line.add_work_dir_argument(parser)
-    command_line.add_arguments(parser)
-    command_line.add_inference_arguments(parser)
+    command_line.add_settings(parser, TestRun, 'work_dir', 'data_root', 'options', 'check', 'runtime', 'amp')
     add_force_argument(parser)
     return parser
-
-
-def test_on(cfg: Any, split: str) -> None:
-    """Make a split the test data of a config, without metrics.
-
-    Raises:
-        UserError: the config has no such split.
-    """
-    loader = cfg.get(f'{split}_dataloader')
-    if loader is None:
-        raise UserError(f'--split {split}: {cfg.filename} has no {split}_dataloader.')
-    cfg.test_dataloader = loader
-    cfg.test_evaluator = []
-    cfg.test_cfg = dict(type='TestLoop')
-    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if 'RawWeightsHook' not in str(hook['type'])]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -58,8 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from ..launch.start import start_test
         from ..report.collect import CollectHook
         from ..report.page import Report
-        flags = test.build_parser().parse_args([args.config, args.checkpoint], args)
-        runner = start_test(flags, partial(test_on, split=args.split))
+        runner = start_test(command_line.settings_of(TestRun, args))
         hook = CollectHook(runner.test_dataloader.dataset)
         runner.register_hook(hook)
         runner.test()

@@ -21,9 +21,10 @@ from ..deploy import inputs
 from ..deploy.export import Exporter, above_tolerance, parts
 from ..deploy.formats import INFERENCE_PRECISION, check_format
 from ..errors import UserError
-from ..launch import command_line
-from ..launch.outputs import add_force_argument, check_outputs
+from ..launch.runs import TestRun
+from . import command_line
 from .get_flops import parse_size
+from .outputs import add_force_argument, check_outputs
 
 ABOVE_TOLERANCE = 3  # exit code
 SAMPLED = 32  # test images whose sizes are read
@@ -53,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--data-root', metavar='DIR', help="read the data sets from DIR instead of the config's "
                         'data_root')
     add_force_argument(parser)
-    command_line.add_config_arguments(parser)
+    command_line.add_settings(parser, TestRun, 'options')
     return parser
 
 
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     check_format(args.file, args.precision)
     outputs = [part for name in (args.file, above_tolerance(args.file)) for part in parts(name)]
     check_outputs(outputs, args.force, inputs=[args.config, args.checkpoint])
-    trained = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options,
+    trained = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.options,
                              data_root=args.data_root)
     cfg, model, task = trained.cfg, trained.network, trained.task
     if args.precision == 'int8' and not cfg.get('train_dataloader'):

@@ -22,9 +22,9 @@ from ..config.read import read_config
 from ..console import prints_to_log
 from ..deploy.networks import Network
 from ..errors import refusals_of
-from ..launch.command_line import report_errors
 from ..models import CvT
 from ..pretraining import ImageClassifier
+from .command_line import report_errors
 
 
 def parse_size(text: str) -> tuple[int, int]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..curves import Curves, draw_curves, table
-from ..launch import command_line
-from ..launch.outputs import add_force_argument, check_outputs
+from . import command_line
+from .outputs import add_force_argument, check_outputs
 
 
 def build_parser() -> argparse.ArgumentParser:

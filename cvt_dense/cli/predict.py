@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from ..console import printable
 from ..errors import UserError, listed
 from ..images import SUFFIXES, is_hidden, is_image
-from ..launch import command_line
-from ..launch.outputs import add_force_argument, check_folder, check_outputs
+from ..launch.runs import TestRun
+from . import command_line
+from .outputs import add_force_argument, check_folder, check_outputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,10 +46,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--save', choices=('coco', 'masks'), metavar='FORMAT',
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT: coco '
                         'for detectors, which tools/convert_data.py reads, masks (label maps) for segmentors too')
-    command_line.add_slice_arguments(parser)
+    command_line.add_settings(parser, TestRun, 'slice', 'overlap')
     parser.add_argument('--device', help='where to run (default: cuda if there is a GPU, otherwise cpu)')
-    command_line.add_config_arguments(parser)
-    command_line.add_inference_arguments(parser)
+    command_line.add_settings(parser, TestRun, 'options', 'runtime', 'amp')
     return parser
 
 
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         from .. import inference  # its import takes seconds, in which a mistake above can be named
         MMLogger.get_current_instance().setLevel('WARNING')
-        model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.cfg_options,
+        model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.options,
                                runtime=args.runtime, amp=args.amp)
         writer = prepare_saving(args, model, images) if args.save else None
         args.out_dir.mkdir(parents=True, exist_ok=True)

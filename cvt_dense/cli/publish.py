@@ -16,12 +16,14 @@ from numbers import Real
 from pathlib import Path
 
 from ..atomic import write_atomically
-from ..config.published import publish
+from ..config.read import redirect_data_root
+from ..config.walk import dicts
 from ..errors import listed
-from ..launch import command_line
-from ..launch.outputs import check_folder
-from ..launch.start import start_test
-from . import test
+from ..launch.runs import TestRun
+from ..launch.start import test
+from ..published import publish
+from . import command_line
+from .outputs import check_folder
 
 PIPELINES = dict(classification='image-classification', detection='object-detection',
                  segmentation='image-segmentation')
@@ -37,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
                         help='licence of the weights as the hub names it: apache-2.0, mit, cc-by-nc-4.0, other, ...')
     parser.add_argument('--data-root', metavar='DIR', help="folder of the test data instead of the config's data_root")
     parser.add_argument('--no-test', action='store_true', help='publish without a test; the model card has no metrics')
-    command_line.add_config_arguments(parser)
+    command_line.add_settings(parser, TestRun, 'options')
     return parser
 
 
@@ -84,21 +86,23 @@ def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
         UserError: config, checkpoint or test data are missing or do not fit each other.
     """
     from .. import inference
-    from ..weights import dataset_meta, load_weights_file
-    model = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.cfg_options)
+    from ..weights import dataset_meta, load_weights_file, select_weights
+    model = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.options)
     content = load_weights_file(args.checkpoint)
-    meta = dict(dataset_meta(content), classes=list(model.classes))
-    data_root = publish(model.cfg, dict(content, meta=dict(dataset_meta=meta)), folder)
+    names = dict(dataset_meta(content), classes=list(model.classes))
+    names = {key: names[key] for key in ('classes', 'palette') if names.get(key)}
+    same, data_root = model.cfg.test_dataloader == model.cfg.get('val_dataloader'), None
+    if any(node.get('data_root') for node in dicts(model.cfg.to_dict())):
+        data_root = redirect_data_root(model.cfg, 'data')
+    publish(model.cfg, select_weights(content), names, folder)
     metrics = {}
     if not args.no_test:
         with tempfile.TemporaryDirectory() as scratch:
-            flags = argparse.Namespace(work_dir=scratch, data_root=args.data_root or data_root)
-            metrics = start_test(test.build_parser().parse_args([str(folder)] * 2, flags)).test()
+            metrics = test(folder, work_dir=scratch, data_root=args.data_root or data_root)
     # MMDetection calls the AP of a class its precision.
     measured = {re.sub('(?<=^coco/)(.+)_precision$', r'\1_AP', key): float(value) for key, value in metrics.items()
                 if isinstance(value, Real) and value >= 0}
-    loaders = model.cfg.test_dataloader, model.cfg.get('val_dataloader')
-    data_set = 'validation set' if loaders[0] == loaders[1] else 'test set'
+    data_set = 'validation set' if same else 'test set'
     write_atomically(folder / 'README.md', model_card(args, name, model.task, model.classes, measured, data_set))
 
 

@@ -157,7 +157,7 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     trained = read_trained(str(checkpoint or cfg.filename), runtime, amp)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
         network = build_trained(cfg, trained).to(device).eval()
-        task = dict(panoptic='detection').get(task_of(network), task_of(network))
+        task = task_of(network)
         if task is None:
             raise UserError(f'{config}: model.type={type(network).__name__} is not supported: allowed are detectors of '
                             'MMDetection, segmentors of MMSegmentation, and the classifiers of cvt_dense.')

@@ -37,7 +37,8 @@ def load_data(cfg: Config, stages: Sequence[str], seed: int | None = None, check
         The data loader of each stage that the config has.
 
     Raises:
-        UserError: a data set is empty, refuses its files or would learn them wrongly, or a classifier has fewer than two classes.
+        UserError: a data set is empty, refuses its files or would learn them wrongly, or a classifier has fewer than
+            two classes.
     """
     if check:
         on_first_process(check_annotations, cfg, stages)

@@ -75,8 +75,8 @@ class TrainRun(Run):
 @dataclass(frozen=True)
 class TestRun(Run):
     """The settings of a test."""
-    checkpoint: str | Path = field(metadata=dict(help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, '
-                                                      '.pt2)'))
+    checkpoint: str | Path = field(metadata=dict(
+        help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)'))
     runtime: Literal['onnxruntime', 'openvino', 'torch'] | None = setting(
         None, 'what runs exported files (default: by suffix; an .onnx file runs in OpenVINO too)')
     amp: Literal['bf16', 'fp16'] | None = setting(None, "PyTorch's mixed precision (on a CPU: bf16 only)")

@@ -100,7 +100,8 @@ def hooks_of(cfg: Config, name: str) -> list[dict[str, Any]]:
     if not hooks:
         return []
     from mmengine import hooks as theirs
+    from mmengine.registry import HOOKS
 
     from .. import engine
     kinds = tuple(getattr(package, name) for package in (theirs, engine) if hasattr(package, name))
-    return [hook for hook in hooks if issubclass(class_of(hook, cfg, engine.HOOKS) or object, kinds)]
+    return [hook for hook in hooks if issubclass(class_of(hook, cfg, HOOKS) or object, kinds)]

@@ -56,8 +56,9 @@ def train(config: str | Path, callback: 'Callback | None' = None, **settings: An
         UserError: a mistake in settings, config, data or weights; nothing has been written then.
     """
     runner = start_training(TrainRun(config, **settings), callback)
+    from ..curves import Curves
     from ..engine.checkpoint import Stopped, find_checkpoint
-    from ..metrics import best_checkpoint
+    from ..metrics import NOT_METRICS, best_checkpoint
     folder, metrics = Path(runner.work_dir), {}
     try:
         runner.train()
@@ -66,12 +67,12 @@ def train(config: str | Path, callback: 'Callback | None' = None, **settings: An
     finally:
         runner.restore_signals()
         gc.collect()  # the workers of data loaders end with their iterators
-    for point in Trained(folder, None, None, {}, False).curves:
-        metrics = point if point['evaluation'] else metrics
+    for point in Curves(folder, allow_none=True).points:
+        metrics = point.values if point.evaluation else metrics
+    metrics = {name: value for name, value in metrics.items() if name not in NOT_METRICS}
     last = find_checkpoint(folder)
-    last = last and Path(last)
-    stopped = runner.iter < runner.max_iters
-    return Trained(folder, last, best_checkpoint(folder) or last, metrics, stopped)
+    best = best_checkpoint(folder) or (last and Path(last))
+    return Trained(folder, last and Path(last), best, metrics, runner.iter < runner.max_iters)
 
 
 def test(config: str | Path, checkpoint: str | Path | None = None, **settings: Any) -> dict[str, float]:
@@ -96,17 +97,17 @@ def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRun
     cfg = read_training(run)
     from ..engine.hooks.announce import AnnounceHook
     from ..engine.hooks.callback import CallbackHook
-    from . import checks
     from .build import build_model, build_runner, prepare
+    from .checks.built import Built, check
     from .data import load_data
     setup_distributed(run.launcher, cfg)  # after these imports: modules would keep the process group, and its threads
     checkpoint = on_first_process(claim, cfg, run)
     running, changes, seed = prepare(cfg, checkpoint)
     loaders = load_data(running, ['train', 'val'], seed, run.check)
     model = build_model(running)
-    built = checks.Built(running, loaders, model)
+    built = Built(running, loaders, model)
     if run.check:
-        on_first_process(checks.check, built)
+        on_first_process(check, built)
     if run.overwrite:
         on_first_process(move_aside, cfg.work_dir)
     runner = build_runner(cfg, running, model, loaders)
@@ -121,8 +122,8 @@ def start_test(run: TestRun) -> 'CvTRunner':
     cfg = read_test(run)
     from ..engine.hooks.announce import AnnounceHook
     from ..inference.model import build_trained, read_trained
-    from . import checks
     from .build import build_runner, prepare
+    from .checks.built import Built, check
     from .data import load_data
     from .wrap import save_predictions, wrap
     setup_distributed(run.launcher, cfg)
@@ -132,7 +133,7 @@ def start_test(run: TestRun) -> 'CvTRunner':
     loaders = load_data(running, ['test'], seed, run.check, trained.classes)
     model = build_trained(running, trained, run.check)
     if run.check:
-        on_first_process(checks.check, checks.Built(running, loaders, model, trained))
+        on_first_process(check, Built(running, loaders, model, trained))
     runner = build_runner(cfg, running, wrap(model, running, run, loaders['test']), loaders)
     runner.tested = trained.content
     runner.register_hook(AnnounceHook(changes, files=[trained.source]))

@@ -15,9 +15,9 @@ from pycocotools.coco import COCO
 from ..annotations.coco import run_lengths
 from ..annotations.data_sets import reads_coco
 from ..console import prints_to_log
-from ..engine.samplers import find_transform, leaves
+from ..engine.samplers import find_reader, leaves
 from ..errors import UserError, listed
-from ..images import open_image
+from ..images import open_image, reads_raw
 from ..inference.palette import choose_palette
 from ..models.task import task_of
 from ..pretraining.listing import image_name, open_file
@@ -36,7 +36,8 @@ def read_infos(data_set: Any) -> list[dict[str, Any]]:
 
 
 def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
-    loader = find_transform(data_set, ARRAYS)
+    reader = find_reader(data_set)
+    loader = reader if reads_raw(reader) else None  # arrays that Pillow may not show
     also = dict(backend_args=getattr(data_set, 'backend_args', None), loader=loader)
     infos = [dict(data_set.get_data_info(i), **also) for i in range(len(data_set))]
     if reads_coco(type(data_set)):

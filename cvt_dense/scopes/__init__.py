@@ -1,4 +1,4 @@
-"""The classes of MMDetection and MMSegmentation that this package treats in their own way, a module for each of the two.
+"""The classes of MMDetection and MMSegmentation that this package treats in their own way, a module for each.
 
 Only these two modules import the packages, and only :func:`loaded` imports these two.
 """
