@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from load_tool import ROOT, flags_of, load_tool, run_tool
+from load_tool import ROOT, load_tool, run_tool
 from mmengine.config import Config
 from PIL import Image
 from timm.data import create_transform
@@ -24,6 +24,7 @@ from cvt_dense.deploy.exported import exported_model
 from cvt_dense.deploy.fuse import fuse
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
+from cvt_dense.launch.runs import TestRun
 from cvt_dense.launch.start import start_test
 
 pytestmark = pytest.mark.slow
@@ -125,7 +126,7 @@ def run(network, shapes, tmp_path):
     def run(task: str, checkpoint: Path | str | None = None, **changes):
         made = network(task)
         flags = dict(work_dir=str(tmp_path / str(len(list(tmp_path.iterdir())))), data_root=str(shapes / task))
-        return start_test(flags_of('test', made.config, checkpoint or made.checkpoint, **dict(flags, **changes)))
+        return start_test(TestRun(made.config, checkpoint or made.checkpoint, **dict(flags, **changes)))
 
     return run
 
