@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 from tiny_training import load, start
 
-from cvt_dense.engine.checkpoint import Stopped, StopHook
+from cvt_dense.engine.checkpoint import StopHook, Stopped
 from cvt_dense.shapes import generate
 
 pytestmark = pytest.mark.slow
