@@ -34,7 +34,7 @@ def test_slices_in_a_test(nano, shapes, tmp_path):
              '--out', tmp_path / 'out', '--slice', 64)
     saved = json.loads((tmp_path / 'out/predictions.bbox.json').read_text())
     model, names = api.load(config, checkpoint, device='cpu'), sorted((shapes / 'detection/val').glob('*.png'))
-    expected = [api.predict(model, path, slice=64) for path in names]
+    expected = [api.predict(model, path, slice=64, by_class=True) for path in names]
     assert len(saved) == sum(map(len, expected)) > 10
     scores = sum(detections.confidence.sum() for detections in expected)
     assert sum(detection['score'] for detection in saved) == pytest.approx(scores, rel=1e-4)
