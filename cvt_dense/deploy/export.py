@@ -1,10 +1,11 @@
 """Export a model to files and compare them with PyTorch."""
 import copy
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Exporter:
 
     def __init__(self, model: nn.Module, size: tuple[int, int], about: dict[str, Any], *, dynamic: bool | None = False,
                  part: str = 'model', raw_input: bool = False, keep: Sequence[str] = (), images: Sequence[Tensor] = (),
-                 tests: Sequence[Tensor] = (), report: Callable[[str], None] = partial(print, flush=True)):
+                 tests: Sequence[Tensor] = (), report: Callable[[str], None] = print):
         self.size, self.dynamic, self.images, self.tests, self.report = size, dynamic, images, tests, report
         self.reference = networks.Network(model.eval(), part)  # as it was trained
         task = task_of(model)
@@ -103,6 +104,7 @@ class Exporter:
     def _step(self, name: str) -> Iterator[None]:
         """Report a step as it begins, because some take minutes, and its time."""
         self.report(f'{name} ...')
+        sys.stdout.flush()
         begin = time.monotonic()
         yield
         self.report(f'  took {time.monotonic() - begin:.1f} s')

@@ -181,44 +181,29 @@ def _add_classes(report: Report, images: int, detections: np.ndarray, objects: n
     return counts[:2]
 
 
-def explain(overlaps: np.ndarray, same: np.ndarray, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each detection of an image the number of its cause in :data:`CAUSES`, and the object that it is of.
-
-    TIDE calls a box misplaced first, if it also touches an object of its own class; here a confusion is never hidden.
-
-    Args:
-        overlaps: IoU (objects, detections).
-        same: whether both have one class.
-        hits: whether the detection is a hit; its cause is -1.
-    """
-    overlaps = np.vstack([overlaps, np.zeros(len(hits))])  # the background, which nothing overlaps
-    same = np.vstack([same, np.zeros(len(hits), bool)])
-    own, other = overlaps * same, overlaps * ~same
-    confused = (other.max(0) >= 0.5) & (other.max(0) >= own.max(0))
-    cause = np.select([hits, confused, own.max(0) >= 0.5, own.max(0) >= 0.1, other.max(0) >= 0.1], [-1, 0, 1, 2, 3], 4)
-    return cause, np.where(confused, other.argmax(0), own.argmax(0))
-
-
 def add_causes(report: Report, records: Sequence[dict[str, Any]], detections: np.ndarray, objects: np.ndarray,
                threshold: float, classes: Sequence[str]) -> None:
-    """Add the causes of false detections and of missed objects, and the confusion matrix.
+    """Add TIDE's causes of false detections and missed objects, and the confusion matrix; see :func:`match`.
 
-    Args:
-        report, records, classes: see :func:`diagnose`.
-        detections, objects: see :func:`match`.
-        threshold: detections with a lower score do not count.
+    TIDE calls a box misplaced if it also touches an object of its own class; here no confusion is hidden so.
     """
     boxes, truth = (np.concatenate([np.reshape(r[key], (-1, 4)) for r in records]) for key in ('boxes', 'gt_boxes'))
     detections, background, events = detections[detections[:, 2] >= threshold].astype(int), len(classes), []
     for i in range(len(records)):
         found, there = detections[detections[:, 1] == i], objects[objects[:, 1] == i]
         labels = np.append(there[:, 0], background).astype(int)
-        overlaps = sv.box_iou_batch(truth[there[:, 3].astype(int)], boxes[found[:, 4]]).reshape(len(there), len(found))
-        cause, nearest = explain(overlaps, labels[:-1, None] == found[:, 0], found[:, 3] > 0)
-        annotated = np.where(cause < 0, found[:, 0], np.where(cause == 0, labels[nearest], background))
+        overlaps = np.zeros((len(labels), len(found)))  # nothing overlaps the background
+        overlaps[:-1] = sv.box_iou_batch(truth[there[:, 3].astype(int)], boxes[found[:, 4]])
+        same = labels[:, None] == found[:, 0]
+        own, other = overlaps * same, overlaps * ~same
+        confused = (other.max(0) >= 0.5) & (other.max(0) >= own.max(0))
+        nearest = np.where(confused, other, own).argmax(0)
+        conditions = found[:, 3] > 0, confused, own.max(0) >= 0.5, own.max(0) >= 0.1, other.max(0) >= 0.1
+        cause = np.select(conditions, [-1, 0, 1, 2, 3], 4)
+        annotated = np.select([cause < 0, cause == 0], [found[:, 0], labels[nearest]], background)
         events += zip(annotated, found[:, 0], cause, itertools.repeat(i))
-        for number in np.setdiff1d(np.flatnonzero(there[:, 2] < threshold), nearest[cause == 0]):
-            events.append((labels[number], background, -1 if number in nearest[cause == 2] else MISSED, i))
+        events += [(labels[k], background, -1 if k in nearest[cause == 2] else MISSED, i) for k in np.setdiff1d(
+            np.flatnonzero(there[:, 2] < threshold), nearest[cause == 0])]
     rows, columns, causes, images = np.array(events, int).reshape(-1, 4).T
 
     def cell(k: int, cause: int) -> Cell:
@@ -234,9 +219,8 @@ def add_causes(report: Report, records: Sequence[dict[str, Any]], detections: np
         'on the background. A missed object is one that no detection is on, and none of its class beside.')
     report.add_table(['class', *CAUSES], [
         [name, *(cell(k, cause) for cause in range(len(CAUSES)))] for k, name in enumerate(classes)])
-    report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, at IoU 0.5 and score '
-                       f'{threshold:.3f}. A detection counts once: as a hit, on an object of another class, even if '
-                       'that is detected rightly too, or on the background. Detections of crowds do not count.')
+    report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, at IoU 0.5. A detection counts '
+                       'once, on an object of another class even if that is detected rightly too. Crowds do not count.')
     matrix = np.zeros((background + 1, ) * 2, int)
     np.add.at(matrix, (rows, columns), 1)
     report.add_confusion(matrix, [*classes, 'background'], lambda row, column: np.unique(

@@ -14,16 +14,12 @@ from ...recipes import command
 from ...registry import HOOKS
 from ..checkpoint.files import find_checkpoint
 
-
-EARLY = 10  # seconds after which the first line comes; on a slow machine, the logger's takes minutes
+EARLY = 10  # seconds to the first line; on a slow machine, the logger's takes minutes
 
 
 @HOOKS.register_module()
 class SummaryHook(Hook):
-    """Log an early first line with the time that remains, and at the end the best metrics and commands to view results.
-
-    The early line is the logger's, with ``eta``, for the first iteration that ends after :data:`EARLY` seconds.
-    """
+    """Log an early line with the time that remains (``eta``), and at the end the best metrics and further commands."""
 
     priority = 'VERY_LOW'
 
@@ -31,11 +27,11 @@ class SummaryHook(Hook):
         self.begin, self.first = time.monotonic(), runner.iter
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        interval = min((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), default=0)
-        if self.first is not None and time.monotonic() - self.begin >= EARLY:
-            if runner.iter - self.first + 1 < interval:
+        if self.begin is not None and time.monotonic() - self.begin >= EARLY:
+            self.begin = None
+            intervals = [hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)]
+            if runner.iter - self.first + 1 < min(intervals, default=0):
                 runner.logger.info(runner.log_processor.get_log_after_iter(runner, batch_idx, 'train')[1])
-            self.first = None
 
     def after_train(self, runner: Runner) -> None:
         if is_main_process():
