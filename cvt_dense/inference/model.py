@@ -1,6 +1,7 @@
 """Load a trained model, with its pipeline and class names."""
 import copy
 import inspect
+import logging
 import os
 import re
 import tempfile
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
+from mmengine.logging import print_log
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 from PIL import Image
@@ -210,6 +212,10 @@ def read_trained(source: str, runtime: str | None = None, amp: str | None = None
     if amp:
         raise UserError(f'amp={amp!r}: {source} has the precision of its export: leave amp out, or export it again.')
     exported = open_exported(source, runtime)
+    size = exported.metadata['input_size']
+    if size and exported.metadata['task'] == 'segmentation':  # detectors fit images into it, classifiers crop them
+        print_log(f'{source} takes images and crops of {size[0]}x{size[1]} pixels (height x width) alone: if the test '
+                  'pipeline makes others, export it with --dynamic.', 'current', logging.WARNING)
     return Trained(source, exported.metadata, exported)
 
 

@@ -26,3 +26,4 @@ for box, score, label in zip(boxes / scale, scores, labels):
         left, top, right, bottom = map(int, box)
         cv2.rectangle(image, (left, top), (right, bottom), (0, 0, 255), 3)
 cv2.imwrite('detections.png', image)
+print('The boxes are drawn in detections.png.')
