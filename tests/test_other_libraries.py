@@ -7,6 +7,7 @@ import pytest
 import timm
 import timm.optim
 import torch
+from random_weights import randomise
 
 import cvt_dense.timm  # noqa: F401
 from cvt_dense.models import CvT
@@ -120,3 +121,49 @@ def test_maps_of_transformers(tmp_path):
             backbone(images, output_attentions=True)
     last = transformers.AutoBackbone.from_config(CvtBackboneConfig(arch='cvt-nano', out_indices=[-1]))
     assert [feature_map.shape[1] for feature_map in last(images).feature_maps] == [128]
+
+
+def _pollute():
+    """Leave numbers in the memory that comes next, as a busy process does."""
+    blocks = [torch.full((size, ), 3e37) for size in (1, 32, 64, 128, 1568, 4704, 16384) for _ in range(200)]
+    del blocks
+
+
+@pytest.mark.parametrize('lacking', [
+    'running_', 'num_batches', 'bn.', 'norm', '.bias', 'proj_q.weight', 'mlp.fc1', 'conv.weight', 'patch_embed',
+    'cls_token', 'cvt'])
+@pytest.mark.parametrize('whole', [False, True])
+def test_what_a_folder_lacks_is_initialised_as_in_a_new_network(tmp_path, lacking, whole):
+    """A folder of the backbone, or of a whole model of transformers, that lacks a kind of layer or of buffer."""
+    transformers = pytest.importorskip('transformers')
+    from safetensors.torch import load_file, save_file
+
+    from cvt_dense.hf import CvtBackbone, CvtBackboneConfig
+    arch, maps = ('cvt-13', 'cvt-nano')[lacking != 'cls_token'], ['stage1', 'stage2', 'stage3']
+    config = CvtBackboneConfig(arch=arch, out_features=maps)
+    kind = transformers.UperNetForSemanticSegmentation if whole else CvtBackbone
+    model = kind(transformers.UperNetConfig(backbone_config=config, hidden_size=8, auxiliary_in_channels=192 if
+                                            arch == 'cvt-13' else 64) if whole else config)
+    randomise(model).save_pretrained(tmp_path)
+    saved = load_file(tmp_path / 'model.safetensors')
+    kept = {name: value for name, value in saved.items() if lacking not in name or 'cvt.' not in name}
+    save_file(kept, tmp_path / 'model.safetensors', dict(format='pt'))
+    _pollute()
+    opened = kind.from_pretrained(tmp_path).state_dict()
+    assert len(kept) < len(saved) and all(torch.equal(opened[name], value) for name, value in kept.items())
+    new = CvT(arch).state_dict()
+    for name in set(saved) - set(kept):
+        expected, value = new[name.rpartition('cvt.')[2]].float(), opened[name].float()
+        if expected.unique().numel() == 1:
+            assert torch.equal(value, expected), name
+        else:
+            assert 0.5 < value.std() / expected.std() < 2 and 0.5 < value.abs().max() / expected.abs().max() < 2, name
+
+
+def test_a_folder_for_other_channels_and_maps(tmp_path):
+    pytest.importorskip('transformers')
+    from cvt_dense.hf import CvtBackbone, CvtBackboneConfig
+    CvtBackbone(CvtBackboneConfig(arch='cvt-nano')).save_pretrained(tmp_path)
+    _pollute()
+    model = CvtBackbone.from_pretrained(tmp_path, num_channels=1, ignore_mismatched_sizes=True, out_indices=[0, 2])
+    assert 0.05 < model.cvt.stage0.patch_embed.proj.weight.abs().max() <= 49**-0.5 and model.cvt.norm0.weight.eq(1).all()
