@@ -1,4 +1,5 @@
 """Loading in every way that users have: init_cfg, load_from, folders, the hub; and what is refused."""
+import shutil
 from pathlib import Path
 
 import pytest
@@ -241,5 +242,7 @@ def test_damaged_and_missing_files(files, tmp_path):
         (tmp_path / 'file.pth').write_text(text)
         with pytest.raises(CheckpointError, match='file.pth'):
             read_checkpoint(tmp_path / 'file.pth')
+    shutil.copy(files / 'hub/model.safetensors', tmp_path / 'A.SAFETENSORS')
+    assert read_checkpoint(tmp_path / 'A.SAFETENSORS')
     with pytest.raises(FileNotFoundError, match='absent.pth'):
         read_checkpoint(tmp_path / 'absent.pth')
