@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import supervision as sv
 import torch
+from cvt_dense.launch.checks.config import CONFIG_CHECKS
 from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
@@ -19,7 +20,6 @@ from random_weights import save_untrained
 from templates_edited import WITHOUT_WORKERS, write_template
 
 from cvt_dense.annotations.data_sets import check_annotations
-from cvt_dense.launch.checks.config import CONFIG_CHECKS
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.registry import MODELS
 from cvt_dense.shapes import CLASSES
