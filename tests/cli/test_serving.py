@@ -140,21 +140,6 @@ def test_other_images_are_refused_briefly(models, task, image):
     assert len(str(refused.value)) < 1000
 
 
-@pytest.mark.parametrize('name, value', [
-    ('device', 'cuda:9'), ('device', 'gpu'), ('device', 'meta'), ('device', ''), ('device', 0), ('checkpoint', ''),
-    ('amp', 'fp32'), ('runtime', 'tensorrt'), ('data_root', 'nowhere'), ('cfg_options', {1: 2}),
-    ('cfg_options', {'model': 3})])
-def test_arguments_that_load_does_not_take(name, value):
-    with pytest.raises(UserError, match=f'{"model" if value == {"model": 3} else name.replace("_", ".")}.*{value}'):
-        api.load('cvt_dense://cvt-nano', **{name: value})
-
-
-def test_a_package_in_an_archive_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr('cvt_dense.published.PACKAGED', tmp_path / 'a.zip/cvt_dense/weights/files')
-    with pytest.raises(UserError, match='a.zip.*archive'):
-        api.load('cvt_dense://cvt-nano')
-
-
 def test_a_long_list_is_predicted_in_batches(models, photos):
     model, sizes = models['segmentation'], []
     hook = model.network.backbone.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
