@@ -370,6 +370,10 @@ class CvT(StrictLoading, BaseModule):
 
         No norm has been applied to the tokens. Stages that are not asked for are not computed.
         """
+        if torch.compiler.is_dynamo_compiling() and torch.is_grad_enabled():
+            # With dynamic=True torch 2.13 cannot compile what the backward pass keeps: "cannot determine truth value of
+            # Relational". A look-up makes the sides constants, so that each size is compiled by itself.
+            [{}.get(side) for side in x.shape[2:]]
         for stage in self.stages:
             tokens, cls_token, hw_shape = stage(x)
             yield tokens, cls_token, hw_shape

@@ -243,6 +243,8 @@ def run_documented_program(folder):
     printed = [[float(number) for number in line.split()[-5:]] for line in done.stdout.splitlines()]
     torch.testing.assert_close(torch.tensor(printed), expected, rtol=0, atol=0.06)
     assert printed
+    image.resize((1, 900)).save(folder / 'photo.png')
+    subprocess.run([sys.executable, '-c', program, 'a.onnx', 'photo.png'], cwd=folder, check=True)
 
 
 # -- what cannot be exported -----------------------------------------------------------------------------------
