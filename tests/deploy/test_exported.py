@@ -171,7 +171,7 @@ def test_raw_weights_and_mixed_precision(run, network, tmp_path):
 def test_threads_and_pickled_files_have_outputs_of_their_own(files, runtime, tmp_path, monkeypatch):
     shutil.copy(files['classifier'], tmp_path / 'A.ONNX')
     monkeypatch.chdir(tmp_path)
-    opened = inference.load('cvt_dense://cvt-nano', 'A.ONNX', runtime=runtime).network.exported
+    opened = open_exported('A.ONNX', runtime)
     monkeypatch.chdir('/')
     images = torch.randn(16, 1, 3, *opened.metadata['input_size'])
     alone = [opened.run_normalised(image)['logits'] for image in images]
