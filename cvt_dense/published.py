@@ -2,10 +2,12 @@
 
 A published model is a folder of ``mm_config.json``, the parts of the config that testing needs, and
 ``model.safetensors``, the weights and the class names. Both are data, which is opened without trust: a config in Python
-could run any code when it is opened.
+could run any code when it is opened. ``mm_config.py`` is for MMDetection, MMSegmentation and what is built on them;
+this package writes it and does not open it.
 """
 import copy
 import json
+import pprint
 import re
 from contextlib import suppress
 from importlib import import_module
@@ -16,15 +18,16 @@ from mmengine.config import Config
 from mmengine.registry import Registry
 
 from .atomic import atomic_path, write_atomically
-from .config.walk import dicts, values, walk
+from .config.walk import datasets_of, dicts, values, walk
 from .errors import CheckpointError, UserError
 
 SCHEME = 'cvt_dense://'
 PACKAGED = Path(__file__).parent / 'weights' / 'files'  # a folder for each model of this package
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
-CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
+CONFIG, WEIGHTS, MM_CONFIG = 'mm_config.json', 'model.safetensors', 'mm_config.py'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
+VISUALIZERS = dict(mmdet='DetLocalVisualizer', mmseg='SegLocalVisualizer')
 LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
 # Types that evaluate a text or unpickle a file, and the ends of texts that name what MMEngine and mmseg unpickle.
 UNSAFE_TYPES = 'CameraMotionCompensation', 'OpenImagesChallengeDataset'
@@ -76,15 +79,17 @@ def from_hub(source: str) -> Path:
 
 
 def is_published(source: str | Path) -> bool:
-    """Return whether ``source`` names a published model; see :func:`read_config`."""
-    return str(source).startswith(('hf://', 'cvt_dense://')) or (Path(source) / CONFIG).is_file()
+    """Return whether ``source`` names a published model, as :func:`fetch` takes it."""
+    return (str(source).startswith(('hf://', 'cvt_dense://')) or (Path(source) / CONFIG).is_file()
+            or Path(source).name == CONFIG and Path(source).is_file())
 
 
 def fetch(source: str | Path) -> Path:
     """Return the folder of a published model; one on the Hugging Face hub is downloaded into its cache.
 
     Args:
-        source: folder, ``cvt_dense://NAME`` for one of this package, or ``hf://OWNER/NAME[@REVISION]``.
+        source: folder, its ``mm_config.json``, ``cvt_dense://NAME`` for one of this package, or
+            ``hf://OWNER/NAME[@REVISION]``.
 
     Raises:
         UserError: the files are not there, cannot be downloaded, or are links to files outside of the folder.
@@ -95,7 +100,7 @@ def fetch(source: str | Path) -> Path:
     if str(source).startswith('cvt_dense://'):
         return packaged_folder(str(source))
     from huggingface_hub.constants import HF_HUB_CACHE
-    folder = Path(source)
+    folder = Path(source).parent if Path(source).name == CONFIG and Path(source).is_file() else Path(source)
     allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]
     if folder.resolve().parent.name == 'snapshots':  # in a cache of huggingface_hub, whose snapshots are links
         allowed.append(folder.resolve().parents[1] / 'blobs')
@@ -159,7 +164,7 @@ def _decode(value: dict[str, Any]) -> Any:
 
 
 def publish(cfg: Config, tensors: dict[str, Any], names: dict[str, Any], folder: Path) -> None:
-    """Write ``mm_config.json`` and ``model.safetensors``.
+    """Write ``mm_config.json``, ``model.safetensors`` and, for a detector or segmentor, ``mm_config.py``.
 
     Args:
         cfg: complete config; pretrained weights are left out.
@@ -178,12 +183,39 @@ def publish(cfg: Config, tensors: dict[str, Any], names: dict[str, Any], folder:
         node.pop('init_cfg', None)
     types = {kind: name for name, kind in registered_types(content.get('default_scope') or 'mmengine').items()}
     write_atomically(folder / CONFIG, json.dumps(_encode(content._cfg_dict, types), indent=1))
-    read_published(folder)
+    _write_for_mm(read_published(folder), names, folder / MM_CONFIG)
     # RTMDet's levels share convolutions; safetensors refuses tensors that share memory.
     tensors = {key: value.contiguous().clone() for key, value in tensors.items()}
     with atomic_path(folder / WEIGHTS) as partial:
         safetensors.torch.save_file(tensors, partial, metadata=dict(format='pt', dataset_meta=json.dumps(names)))
         partial.chmod(0o644)  # safetensors lets no one else read it
+
+
+def _write_for_mm(cfg: Config, names: dict[str, Any], path: Path) -> None:
+    """Write a config of literals with what the inferencers of MMDetection and MMSegmentation, and SAHI, read from it.
+
+    Args:
+        cfg: published config; changed.
+        names: see :func:`publish`.
+        path: file to write; none is written for a classifier, which neither package opens.
+    """
+    scope, datasets = cfg.get('default_scope'), datasets_of(cfg, 'test')
+    if scope not in VISUALIZERS or not datasets:
+        return
+    dataset = cfg.test_dataloader.dataset = datasets[0]  # inferencers look for a pipeline, which wrappers lack
+    dataset.metainfo = dict(dataset.get('metainfo') or {}, **names)
+    cfg.test_pipeline = dataset.pipeline
+    cfg.visualizer = dict(type=VISUALIZERS[scope], name='visualizer', vis_backends=[dict(type='LocalVisBackend')])
+    # MMEngine cannot read safetensors, and inferencers read the weights before they build the network.
+    cfg.custom_imports = dict(imports=['cvt_dense.weights'], allow_failed_imports=False)
+    if scope == 'mmdet':
+        # SAHI finds out here whether there are masks. MMEngine's Runner takes the three settings together or none.
+        masks = any(value == 'segm' for _, value in values(cfg.get('test_evaluator')))
+        load = dict(type='LoadAnnotations', with_bbox=True, with_mask=masks)
+        cfg.train_dataloader = dict(dataset=dict(type=dataset.type, pipeline=[load]))
+        cfg.train_cfg, cfg.optim_wrapper = dict(max_epochs=0), dict(optimizer=dict(type='SGD', lr=0.))
+    settings = [f'{key} = {pprint.pformat(value, width=120, sort_dicts=False)}\n' for key, value in cfg.to_dict().items()]
+    write_atomically(path, ''.join(settings))
 
 
 def _encode(value: Any, names: dict[Any, str]) -> Any:

@@ -12,10 +12,10 @@ from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
-from cvt_dense.config.published import publish
-from cvt_dense.config.read import CONFIG, LARGEST, WEIGHTS, read_config, redirect_data_root
+from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.errors import UserError
-from cvt_dense.weights import load_weights_file
+from cvt_dense.published import CONFIG, LARGEST, MM_CONFIG, WEIGHTS, publish
+from cvt_dense.weights import load_weights_file, select_weights
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +38,8 @@ def published(nano, tmp_path_factory) -> dict[str, Path]:
 
 def test_the_averaged_weights_are_published(tmp_path):
     averaged = dict.fromkeys('ab', torch.zeros(2))  # RTMDet shares tensors
-    publish(read_config(f'{ROOT}/configs/cvt_nano_shapes.py'), dict(
-        state_dict=averaged, ema_state_dict={'module.a': torch.ones(2)}), tmp_path)
+    content = dict(state_dict=averaged, ema_state_dict={'module.a': torch.ones(2)})
+    publish(read_config(f'{ROOT}/configs/cvt_nano_shapes.py'), select_weights(content), {}, tmp_path)
     assert all(map(torch.equal, safetensors.torch.load_file(tmp_path / WEIGHTS).values(), averaged.values()))
 
 
