@@ -3,8 +3,9 @@
 A published model is a folder of ``mm_config.json``, the parts of the config that testing needs, and
 ``model.safetensors``, the weights and the class names. Both are data, which is opened without trust: a config in Python
 could run any code when it is opened. ``mm_config.py`` is for MMDetection, MMSegmentation and what is built on them;
-this package writes it and does not open it.
+it holds literals, which this package reads without running the file.
 """
+import ast
 import copy
 import json
 import pprint
@@ -80,16 +81,14 @@ def from_hub(source: str) -> Path:
 
 def is_published(source: str | Path) -> bool:
     """Return whether ``source`` names a published model, as :func:`fetch` takes it."""
-    return (str(source).startswith(('hf://', 'cvt_dense://')) or (Path(source) / CONFIG).is_file()
-            or Path(source).name == CONFIG and Path(source).is_file())
+    return str(source).startswith(('hf://', 'cvt_dense://')) or (Path(source) / CONFIG).is_file()
 
 
 def fetch(source: str | Path) -> Path:
     """Return the folder of a published model; one on the Hugging Face hub is downloaded into its cache.
 
     Args:
-        source: folder, its ``mm_config.json``, ``cvt_dense://NAME`` for one of this package, or
-            ``hf://OWNER/NAME[@REVISION]``.
+        source: folder, ``cvt_dense://NAME`` for one of this package, or ``hf://OWNER/NAME[@REVISION]``.
 
     Raises:
         UserError: the files are not there, cannot be downloaded, or are links to files outside of the folder.
@@ -100,7 +99,7 @@ def fetch(source: str | Path) -> Path:
     if str(source).startswith('cvt_dense://'):
         return packaged_folder(str(source))
     from huggingface_hub.constants import HF_HUB_CACHE
-    folder = Path(source).parent if Path(source).name == CONFIG and Path(source).is_file() else Path(source)
+    folder = Path(source)
     allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]
     if folder.resolve().parent.name == 'snapshots':  # in a cache of huggingface_hub, whose snapshots are links
         allowed.append(folder.resolve().parents[1] / 'blobs')
@@ -110,18 +109,26 @@ def fetch(source: str | Path) -> Path:
     return folder
 
 
-def read_published(folder: Path) -> Config:
+def read_published(source: Path) -> Config:
     """Return the config of a published model, after a check that building it runs no other code than mm's types.
 
+    Args:
+        source: the folder, or one of its two configs without the folder; of ``mm_config.py`` :data:`KEPT` is read.
+
     Raises:
-        UserError: the file is too large or no JSON; a type is not registered by MMEngine, MMCV, MMDetection,
+        UserError: the file is too large, or neither JSON nor literals; a type is not registered by MMEngine, MMCV, MMDetection,
             MMSegmentation or this package; or a text is a path out of the current folder, or could run code.
     """
-    path = folder / CONFIG
+    path = source / CONFIG if source.is_dir() else source
     try:
-        content = json.loads(path.read_text(), object_hook=_decode) if path.stat().st_size <= LARGEST else None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f'{path} is not JSON: {error}.') from error
+        text = path.read_text() if path.stat().st_size <= LARGEST else 'null'
+        if path.name == MM_CONFIG:
+            settings = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(text).body}
+            content = {key: settings[key] for key in KEPT if key in settings}
+        else:
+            content = json.loads(text, object_hook=_decode)
+    except (ValueError, SyntaxError, AttributeError, RecursionError, MemoryError) as error:
+        raise UserError(f'{path} holds more than data, or is damaged: {error}.') from error
     scope = content.get('default_scope', 'mmengine') if isinstance(content, dict) else None
     if scope not in SCOPES or set(content) - set(KEPT) or 'model' not in content:
         raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others, in at most {LARGEST:,} '
@@ -141,7 +148,7 @@ def read_published(folder: Path) -> Config:
             raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
         if '://' in text or text.lower().endswith(UNSAFE_ENDS):
             raise UserError(f'{path}: {setting}={text!r} is a URL, a pickle or a YAML file, which may not be named.')
-    return Config(content, path.read_text(), str(folder))
+    return Config(content, text, str(source))
 
 
 def registered_types(scope: str) -> dict[str, Any]:

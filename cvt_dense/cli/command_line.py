@@ -49,7 +49,7 @@ def expand_published(argv: Sequence[str] | None) -> list[str]:
         argv: arguments. Default: those of this process.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv and is_published(argv[0]) and not os.path.isfile(argv[0]):  # beside its mm_config.json are the weights
+    if argv and is_published(argv[0]):
         with report_errors():
             argv[:1] = [str(fetch(argv[0]))] * 2
     return argv
