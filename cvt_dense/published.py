@@ -121,12 +121,12 @@ def read_published(source: Path) -> Config:
     """
     path = source / CONFIG if source.is_dir() else source
     try:
-        text = path.read_text() if path.stat().st_size <= LARGEST else 'null'
+        read = path.read_text() if path.stat().st_size <= LARGEST else 'null'
         if path.name == MM_CONFIG:
-            settings = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(text).body}
+            settings = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(read).body}
             content = {key: settings[key] for key in KEPT if key in settings}
         else:
-            content = json.loads(text, object_hook=_decode)
+            content = json.loads(read, object_hook=_decode)
     except (ValueError, SyntaxError, AttributeError, RecursionError, MemoryError) as error:
         raise UserError(f'{path} holds more than data, or is damaged: {error}.') from error
     scope = content.get('default_scope', 'mmengine') if isinstance(content, dict) else None
@@ -148,7 +148,7 @@ def read_published(source: Path) -> Config:
             raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
         if '://' in text or text.lower().endswith(UNSAFE_ENDS):
             raise UserError(f'{path}: {setting}={text!r} is a URL, a pickle or a YAML file, which may not be named.')
-    return Config(content, text, str(source))
+    return Config(content, read, str(source))
 
 
 def registered_types(scope: str) -> dict[str, Any]:

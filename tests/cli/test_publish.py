@@ -100,6 +100,19 @@ def test_hostile_config_is_refused(tmp_path, published, content):
         inference.load(tmp_path)
 
 
+@pytest.mark.parametrize('line', ['import os', 'open("ran", "w")', 'x = open("ran", "w")', 'tta_model = {"type": "os"}'])
+def test_a_config_in_python_is_not_run(tmp_path, published, line, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, weights = tmp_path / MM_CONFIG, published['detection'] / WEIGHTS
+    text = (published['detection'] / MM_CONFIG).read_text()
+    config.write_text(text)  # without the folder's other files
+    assert inference.load(config, weights).classes == inference.load(published['detection']).classes
+    config.write_text(f'{text}\n{line}\n')
+    with pytest.raises(UserError, match=MM_CONFIG):
+        inference.load(config, weights)
+    assert not Path('ran').exists()
+
+
 def test_links_and_pickles_are_refused(tmp_path, published):
     (tmp_path / CONFIG).write_bytes((published['classification'] / CONFIG).read_bytes())
     (tmp_path / 'pytorch_model.bin').write_bytes(b'a pickle')
