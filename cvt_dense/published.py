@@ -2,10 +2,13 @@
 
 A published model is a folder of ``mm_config.json``, the parts of the config that testing needs, and
 ``model.safetensors``, the weights and the class names. Both are data, which is opened without trust: a config in Python
-could run any code when it is opened.
+could run any code when it is opened. ``mm_config.py`` is for MMDetection, MMSegmentation and what is built on them;
+it holds literals, which this package reads without running the file.
 """
+import ast
 import copy
 import json
+import pprint
 import re
 from contextlib import suppress
 from importlib import import_module
@@ -16,15 +19,16 @@ from mmengine.config import Config
 from mmengine.registry import Registry
 
 from .atomic import atomic_path, write_atomically
-from .config.walk import dicts, values, walk
+from .config.walk import datasets_of, dicts, values, walk
 from .errors import CheckpointError, UserError
 
 SCHEME = 'cvt_dense://'
 PACKAGED = Path(__file__).parent / 'weights' / 'files'  # a folder for each model of this package
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
-CONFIG, WEIGHTS = 'mm_config.json', 'model.safetensors'
+CONFIG, WEIGHTS, MM_CONFIG = 'mm_config.json', 'model.safetensors', 'mm_config.py'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
+VISUALIZERS = dict(mmdet='DetLocalVisualizer', mmseg='SegLocalVisualizer')
 LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
 # Types that evaluate a text or unpickle a file, and the ends of texts that name what MMEngine and mmseg unpickle.
 UNSAFE_TYPES = 'CameraMotionCompensation', 'OpenImagesChallengeDataset'
@@ -78,7 +82,7 @@ def from_hub(source: str) -> Path:
 
 
 def is_published(source: str | Path) -> bool:
-    """Return whether ``source`` names a published model; see :func:`read_config`."""
+    """Return whether ``source`` names a published model, as :func:`fetch` takes it."""
     return str(source).startswith(('hf://', 'cvt_dense://')) or (Path(source) / CONFIG).is_file()
 
 
@@ -107,18 +111,26 @@ def fetch(source: str | Path) -> Path:
     return folder
 
 
-def read_published(folder: Path) -> Config:
+def read_published(source: Path) -> Config:
     """Return the config of a published model, after a check that building it runs no other code than mm's types.
 
+    Args:
+        source: the folder, or one of its two configs without the folder; of ``mm_config.py`` :data:`KEPT` is read.
+
     Raises:
-        UserError: the file is too large or no JSON; a type is not registered by MMEngine, MMCV, MMDetection,
+        UserError: the file is too large, or neither JSON nor literals; a type is not registered by MMEngine, MMCV, MMDetection,
             MMSegmentation or this package; or a text is a path out of the current folder, or could run code.
     """
-    path = folder / CONFIG
+    path = source / CONFIG if source.is_dir() else source
     try:
-        content = json.loads(path.read_text(), object_hook=_decode) if path.stat().st_size <= LARGEST else None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f'{path} is not JSON: {error}.') from error
+        read = path.read_text() if path.stat().st_size <= LARGEST else 'null'
+        if path.name == MM_CONFIG:
+            settings = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(read).body}
+            content = {key: settings[key] for key in KEPT if key in settings}
+        else:
+            content = json.loads(read, object_hook=_decode)
+    except (ValueError, SyntaxError, AttributeError, RecursionError, MemoryError) as error:
+        raise UserError(f'{path} holds more than data, or is damaged: {error}.') from error
     scope = content.get('default_scope', 'mmengine') if isinstance(content, dict) else None
     if scope not in SCOPES or set(content) - set(KEPT) or 'model' not in content:
         raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others, in at most {LARGEST:,} '
@@ -138,7 +150,7 @@ def read_published(folder: Path) -> Config:
             raise UserError(f'{path}: {setting}={text!r} is a path out of the current folder.')
         if '://' in text or text.lower().endswith(UNSAFE_ENDS):
             raise UserError(f'{path}: {setting}={text!r} is a URL, a pickle or a YAML file, which may not be named.')
-    return Config(content, path.read_text(), str(folder))
+    return Config(content, read, str(source))
 
 
 def registered_types(scope: str) -> dict[str, Any]:
@@ -161,7 +173,7 @@ def _decode(value: dict[str, Any]) -> Any:
 
 
 def publish(cfg: Config, tensors: dict[str, Any], names: dict[str, Any], folder: Path) -> None:
-    """Write ``mm_config.json`` and ``model.safetensors``.
+    """Write ``mm_config.json``, ``model.safetensors`` and, for a detector or segmentor, ``mm_config.py``.
 
     Args:
         cfg: complete config; pretrained weights are left out.
@@ -180,12 +192,39 @@ def publish(cfg: Config, tensors: dict[str, Any], names: dict[str, Any], folder:
         node.pop('init_cfg', None)
     types = {kind: name for name, kind in registered_types(content.get('default_scope') or 'mmengine').items()}
     write_atomically(folder / CONFIG, json.dumps(_encode(content._cfg_dict, types), indent=1))
-    read_published(folder)
+    _write_for_mm(read_published(folder), names, folder / MM_CONFIG)
     # RTMDet's levels share convolutions; safetensors refuses tensors that share memory.
     tensors = {key: value.contiguous().clone() for key, value in tensors.items()}
     with atomic_path(folder / WEIGHTS) as partial:
         safetensors.torch.save_file(tensors, partial, metadata=dict(format='pt', dataset_meta=json.dumps(names)))
         partial.chmod(0o644)  # safetensors lets no one else read it
+
+
+def _write_for_mm(cfg: Config, names: dict[str, Any], path: Path) -> None:
+    """Write a config of literals with what the inferencers of MMDetection and MMSegmentation, and SAHI, read from it.
+
+    Args:
+        cfg: published config; changed.
+        names: see :func:`publish`.
+        path: file to write; none is written for a classifier, which neither package opens.
+    """
+    scope, datasets = cfg.get('default_scope'), datasets_of(cfg, 'test')
+    if scope not in VISUALIZERS or not datasets:
+        return
+    dataset = cfg.test_dataloader.dataset = datasets[0]  # inferencers look for a pipeline, which wrappers lack
+    dataset.metainfo = dict(dataset.get('metainfo') or {}, **names)
+    cfg.test_pipeline = dataset.pipeline
+    cfg.visualizer = dict(type=VISUALIZERS[scope], name='visualizer', vis_backends=[dict(type='LocalVisBackend')])
+    # MMEngine cannot read safetensors, and inferencers read the weights before they build the network.
+    cfg.custom_imports = dict(imports=['cvt_dense.weights'], allow_failed_imports=False)
+    if scope == 'mmdet':
+        # SAHI finds out here whether there are masks. MMEngine's Runner takes the three settings together or none.
+        masks = any(value == 'segm' for _, value in values(cfg.get('test_evaluator')))
+        load = dict(type='LoadAnnotations', with_bbox=True, with_mask=masks)
+        cfg.train_dataloader = dict(dataset=dict(type=dataset.type, pipeline=[load]))
+        cfg.train_cfg, cfg.optim_wrapper = dict(max_epochs=0), dict(optimizer=dict(type='SGD', lr=0.))
+    settings = [f'{key} = {pprint.pformat(value, width=120, sort_dicts=False)}\n' for key, value in cfg.to_dict().items()]
+    write_atomically(path, ''.join(settings))
 
 
 def _encode(value: Any, names: dict[Any, str]) -> Any:

@@ -6,7 +6,8 @@
 
 The folder holds the averaged weights with the class names (model.safetensors), the parts of the config that testing
 needs (mm_config.json), and a model card (README.md) with the metrics of a test of this folder. ``predict.py``,
-``test.py``, ``export.py`` and ``diagnose.py`` take it, or ``hf://USER/NAME``, in place of config and checkpoint.
+``test.py``, ``export.py`` and ``diagnose.py`` take it, or ``hf://USER/NAME``, in place of config and checkpoint. The
+programs of MMDetection and MMSegmentation, and SAHI, take mm_config.py and model.safetensors.
 """
 import argparse
 import re
@@ -86,11 +87,11 @@ def write_folder(args: argparse.Namespace, folder: Path, name: str) -> None:
         UserError: config, checkpoint or test data are missing or do not fit each other.
     """
     from .. import inference
-    from ..weights import dataset_meta, load_weights_file, select_weights
+    from ..weights import load_weights_file, select_weights
     model = inference.load(args.config, args.checkpoint, device='cpu', cfg_options=args.options)
     content = load_weights_file(args.checkpoint)
-    names = dict(dataset_meta(content), classes=list(model.classes))
-    names = {key: names[key] for key in ('classes', 'palette') if names.get(key)}
+    # MMSegmentation draws with the palette of Cityscapes without one, and asks for one of the classes' number.
+    names = dict(classes=list(model.classes), palette=list(model.palette)[:len(model.classes)]) if model.classes else {}
     same, data_root = model.cfg.test_dataloader == model.cfg.get('val_dataloader'), None
     if any(node.get('data_root') for node in dicts(model.cfg.to_dict())):
         data_root = redirect_data_root(model.cfg, 'data')

@@ -2,6 +2,7 @@
 import difflib
 import inspect
 import os
+from pathlib import Path
 from typing import Any
 
 from mmengine import fileio
@@ -9,7 +10,7 @@ from mmengine.config import Config
 from mmengine.fileio.backends import backends
 
 from ..errors import UserError, refusals_of
-from ..published import SCOPES, fetch, is_published, read_published
+from ..published import CONFIG, MM_CONFIG, SCOPES, fetch, is_published, read_published
 from .walk import dicts, type_name, values
 
 # Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
@@ -39,6 +40,8 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
     """
     if is_published(file):
         cfg = read_published(fetch(file))
+    elif os.path.isfile(file) and os.path.basename(file) in (CONFIG, MM_CONFIG):  # its weights may be elsewhere
+        cfg = read_published(Path(file))
     elif os.path.isfile(file):
         try:
             cfg = Config.fromfile(file)

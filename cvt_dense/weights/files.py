@@ -47,7 +47,8 @@ def load_from_cvt_dense(filename: str, map_location: Any = None) -> dict[str, An
     return load_weights_file(filename, map_location)
 
 
-CheckpointLoader.register_scheme([SCHEME, 'hf://'], load_from_cvt_dense, force=True)  # MMEngine has neither
+# MMEngine can read none of these, and takes each for a pattern of the source's beginning.
+CheckpointLoader.register_scheme([SCHEME, 'hf://', r'.*\.safetensors$'], load_from_cvt_dense, force=True)
 
 
 def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = True) -> dict[str, Any]:

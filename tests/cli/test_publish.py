@@ -13,9 +13,10 @@ from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
-from cvt_dense.config.read import CONFIG, LARGEST, WEIGHTS, read_config, redirect_data_root
+from cvt_dense.config.read import read_config, redirect_data_root
 from cvt_dense.errors import UserError
-from cvt_dense.weights import load_weights_file
+from cvt_dense.published import CONFIG, LARGEST, MM_CONFIG, WEIGHTS, publish
+from cvt_dense.weights import load_weights_file, select_weights
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +39,8 @@ def published(nano, tmp_path_factory) -> dict[str, Path]:
 
 def test_the_averaged_weights_are_published(tmp_path):
     averaged = dict.fromkeys('ab', torch.zeros(2))  # RTMDet shares tensors
-    publish(read_config(f'{ROOT}/configs/cvt_nano_shapes.py'), dict(
-        state_dict=averaged, ema_state_dict={'module.a': torch.ones(2)}), tmp_path)
+    content = dict(state_dict=averaged, ema_state_dict={'module.a': torch.ones(2)})
+    publish(read_config(f'{ROOT}/configs/cvt_nano_shapes.py'), select_weights(content), {}, tmp_path)
     assert all(map(torch.equal, safetensors.torch.load_file(tmp_path / WEIGHTS).values(), averaged.values()))
 
 
@@ -98,6 +99,19 @@ def test_hostile_config_is_refused(tmp_path, published, content):
     (tmp_path / CONFIG).write_text(content)
     with pytest.raises(UserError, match=CONFIG):
         inference.load(tmp_path)
+
+
+@pytest.mark.parametrize('line', ['import os', 'open("ran", "w")', 'x = open("ran", "w")', 'tta_model = {"type": "os"}'])
+def test_a_config_in_python_is_not_run(tmp_path, published, line, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, weights = tmp_path / MM_CONFIG, published['detection'] / WEIGHTS
+    text = (published['detection'] / MM_CONFIG).read_text()
+    config.write_text(text)  # without the folder's other files
+    assert inference.load(config, weights).classes == inference.load(published['detection']).classes
+    config.write_text(f'{text}\n{line}\n')
+    with pytest.raises(UserError, match=MM_CONFIG):
+        inference.load(config, weights)
+    assert not Path('ran').exists()
 
 
 def test_links_and_pickles_are_refused(tmp_path, published):
