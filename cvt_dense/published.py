@@ -28,6 +28,9 @@ CONFIG, WEIGHTS, MM_CONFIG = 'mm_config.json', 'model.safetensors', 'mm_config.p
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
 VISUALIZERS = dict(mmdet='DetLocalVisualizer', mmseg='SegLocalVisualizer')
+# Another program that opens mm_config.json through MMEngine would build a model from tuples that are dicts. MMEngine
+# imports this before, finds no such module, and shows the text.
+OPENED_ELSEWHERE = dict(imports=['only cvt_dense opens mm_config.json: give mm_config.py, which publish.py writes'])
 LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
 # Types that evaluate a text or unpickle a file, and the ends of texts that name what MMEngine and mmseg unpickle.
 UNSAFE_TYPES = 'CameraMotionCompensation', 'OpenImagesChallengeDataset'
@@ -80,8 +83,8 @@ def from_hub(source: str) -> Path:
 
 def is_published(source: str | Path) -> bool:
     """Return whether ``source`` names a published model, as :func:`fetch` takes it."""
-    return (str(source).startswith(('hf://', 'cvt_dense://')) or (Path(source) / CONFIG).is_file()
-            or Path(source).name == CONFIG and Path(source).is_file())
+    known = str(source).startswith(('hf://', 'cvt_dense://')) or Path(source).name == CONFIG
+    return known or (Path(source) / CONFIG).is_file()
 
 
 def fetch(source: str | Path) -> Path:
@@ -100,7 +103,7 @@ def fetch(source: str | Path) -> Path:
     if str(source).startswith('cvt_dense://'):
         return packaged_folder(str(source))
     from huggingface_hub.constants import HF_HUB_CACHE
-    folder = Path(source).parent if Path(source).name == CONFIG and Path(source).is_file() else Path(source)
+    folder = Path(source).parent if Path(source).name == CONFIG else Path(source)
     allowed = [folder.resolve(), Path(HF_HUB_CACHE).resolve()]
     if folder.resolve().parent.name == 'snapshots':  # in a cache of huggingface_hub, whose snapshots are links
         allowed.append(folder.resolve().parents[1] / 'blobs')
@@ -122,6 +125,8 @@ def read_published(folder: Path) -> Config:
         content = json.loads(path.read_text(), object_hook=_decode) if path.stat().st_size <= LARGEST else None
     except (ValueError, RecursionError) as error:
         raise UserError(f'{path} is not JSON: {error}.') from error
+    if isinstance(content, dict) and content.get('custom_imports') == OPENED_ELSEWHERE:
+        del content['custom_imports']
     scope = content.get('default_scope', 'mmengine') if isinstance(content, dict) else None
     if scope not in SCOPES or set(content) - set(KEPT) or 'model' not in content:
         raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others, in at most {LARGEST:,} '
@@ -182,7 +187,8 @@ def publish(cfg: Config, tensors: dict[str, Any], names: dict[str, Any], folder:
     for node in dicts(content._cfg_dict):
         node.pop('init_cfg', None)
     types = {kind: name for name, kind in registered_types(content.get('default_scope') or 'mmengine').items()}
-    write_atomically(folder / CONFIG, json.dumps(_encode(content._cfg_dict, types), indent=1))
+    write_atomically(folder / CONFIG, json.dumps(dict(
+        custom_imports=OPENED_ELSEWHERE, **_encode(content._cfg_dict, types)), indent=1))
     _write_for_mm(read_published(folder), names, folder / MM_CONFIG)
     # RTMDet's levels share convolutions; safetensors refuses tensors that share memory.
     tensors = {key: value.contiguous().clone() for key, value in tensors.items()}
@@ -199,23 +205,21 @@ def _write_for_mm(cfg: Config, names: dict[str, Any], path: Path) -> None:
         names: see :func:`publish`.
         path: file to write; none is written for a classifier, which neither package opens.
     """
-    scope, datasets = cfg.get('default_scope'), datasets_of(cfg, 'test')
-    if scope not in VISUALIZERS or not datasets:
+    if cfg.get('default_scope') not in VISUALIZERS:
         return
-    dataset = cfg.test_dataloader.dataset = datasets[0]  # inferencers look for a pipeline, which wrappers lack
-    dataset.metainfo = dict(dataset.get('metainfo') or {}, **names)
-    cfg.test_pipeline = dataset.pipeline
-    cfg.visualizer = dict(type=VISUALIZERS[scope], name='visualizer', vis_backends=[dict(type='LocalVisBackend')])
+    visualizer = dict(type=VISUALIZERS[cfg.default_scope], name='visualizer')
+    dataset = datasets_of(cfg, 'test')[0]  # inferencers look for a pipeline, which wrappers lack
+    cfg.test_dataloader.dataset = dict(dataset, metainfo=dict(dataset.get('metainfo') or {}, **names))
     # MMEngine cannot read safetensors, and inferencers read the weights before they build the network.
-    cfg.custom_imports = dict(imports=['cvt_dense.weights'], allow_failed_imports=False)
-    if scope == 'mmdet':
+    imports = dict(imports=['cvt_dense.weights'], allow_failed_imports=False)
+    cfg.update(test_pipeline=dataset['pipeline'], visualizer=visualizer, custom_imports=imports)
+    if cfg.default_scope == 'mmdet':
         # SAHI finds out here whether there are masks. MMEngine's Runner takes the three settings together or none.
-        masks = any(value == 'segm' for _, value in values(cfg.get('test_evaluator')))
-        load = dict(type='LoadAnnotations', with_bbox=True, with_mask=masks)
-        cfg.train_dataloader = dict(dataset=dict(type=dataset.type, pipeline=[load]))
-        cfg.train_cfg, cfg.optim_wrapper = dict(max_epochs=0), dict(optimizer=dict(type='SGD', lr=0.))
-    settings = [f'{key} = {pprint.pformat(value, width=120, sort_dicts=False)}\n' for key, value in cfg.to_dict().items()]
-    write_atomically(path, ''.join(settings))
+        load = dict(type='LoadAnnotations', with_mask="'segm'" in str(cfg.get('test_evaluator')))
+        cfg.update(train_dataloader=dict(dataset=dict(type=dataset['type'], pipeline=[load])),
+                   train_cfg=dict(max_epochs=0), optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.)))
+    write_atomically(path, ''.join(f'{key} = {pprint.pformat(value, width=120, sort_dicts=False)}\n'
+                                   for key, value in cfg.to_dict().items()))
 
 
 def _encode(value: Any, names: dict[Any, str]) -> Any:
