@@ -29,6 +29,9 @@ CONFIG, WEIGHTS, MM_CONFIG = 'mm_config.json', 'model.safetensors', 'mm_config.p
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
 VISUALIZERS = dict(mmdet='DetLocalVisualizer', mmseg='SegLocalVisualizer')
+# Another program that opens mm_config.json through MMEngine would build a model from tuples that are dicts. MMEngine
+# imports this before, finds no such module, and shows the text.
+OPENED_ELSEWHERE = dict(imports=['only cvt_dense opens mm_config.json: give mm_config.py, which publish.py writes'])
 LARGEST = 5_000_000  # bytes of mm_config.json; the largest config of this project has 30,000
 # Types that evaluate a text or unpickle a file, and the ends of texts that name what MMEngine and mmseg unpickle.
 UNSAFE_TYPES = 'CameraMotionCompensation', 'OpenImagesChallengeDataset'
@@ -118,8 +121,9 @@ def read_published(source: Path) -> Config:
         source: the folder, or one of its two configs without the folder; of ``mm_config.py`` :data:`KEPT` is read.
 
     Raises:
-        UserError: the file is too large, or neither JSON nor literals; a type is not registered by MMEngine, MMCV, MMDetection,
-            MMSegmentation or this package; or a text is a path out of the current folder, or could run code.
+        UserError: the file is too large, or neither JSON nor literals; a type is not registered by MMEngine, MMCV,
+            MMDetection, MMSegmentation or this package; or a text is a path out of the current folder or could run
+            code.
     """
     path = source / CONFIG if source.is_dir() else source
     try:
@@ -131,6 +135,8 @@ def read_published(source: Path) -> Config:
             content = json.loads(read, object_hook=_decode)
     except (ValueError, SyntaxError, AttributeError, RecursionError, MemoryError) as error:
         raise UserError(f'{path} holds more than data, or is damaged: {error}.') from error
+    if isinstance(content, dict) and content.get('custom_imports') == OPENED_ELSEWHERE:
+        del content['custom_imports']
     scope = content.get('default_scope', 'mmengine') if isinstance(content, dict) else None
     if scope not in SCOPES or set(content) - set(KEPT) or 'model' not in content:
         raise UserError(f'{path} must hold the settings {", ".join(KEPT)}, and no others, in at most {LARGEST:,} '
@@ -191,7 +197,8 @@ def publish(cfg: Config, tensors: dict[str, Any], names: dict[str, Any], folder:
     for node in dicts(content._cfg_dict):
         node.pop('init_cfg', None)
     types = {kind: name for name, kind in registered_types(content.get('default_scope') or 'mmengine').items()}
-    write_atomically(folder / CONFIG, json.dumps(_encode(content._cfg_dict, types), indent=1))
+    write_atomically(folder / CONFIG, json.dumps(dict(
+        custom_imports=OPENED_ELSEWHERE, **_encode(content._cfg_dict, types)), indent=1))
     _write_for_mm(read_published(folder), names, folder / MM_CONFIG)
     # RTMDet's levels share convolutions; safetensors refuses tensors that share memory.
     tensors = {key: value.contiguous().clone() for key, value in tensors.items()}
@@ -208,23 +215,21 @@ def _write_for_mm(cfg: Config, names: dict[str, Any], path: Path) -> None:
         names: see :func:`publish`.
         path: file to write; none is written for a classifier, which neither package opens.
     """
-    scope, datasets = cfg.get('default_scope'), datasets_of(cfg, 'test')
-    if scope not in VISUALIZERS or not datasets:
+    if cfg.get('default_scope') not in VISUALIZERS:
         return
-    dataset = cfg.test_dataloader.dataset = datasets[0]  # inferencers look for a pipeline, which wrappers lack
-    dataset.metainfo = dict(dataset.get('metainfo') or {}, **names)
-    cfg.test_pipeline = dataset.pipeline
-    cfg.visualizer = dict(type=VISUALIZERS[scope], name='visualizer', vis_backends=[dict(type='LocalVisBackend')])
+    visualizer = dict(type=VISUALIZERS[cfg.default_scope], name='visualizer')
+    dataset = datasets_of(cfg, 'test')[0]  # inferencers look for a pipeline, which wrappers lack
+    cfg.test_dataloader.dataset = dict(dataset, metainfo=dict(dataset.get('metainfo') or {}, **names))
     # MMEngine cannot read safetensors, and inferencers read the weights before they build the network.
-    cfg.custom_imports = dict(imports=['cvt_dense.weights'], allow_failed_imports=False)
-    if scope == 'mmdet':
+    imports = dict(imports=['cvt_dense.weights'], allow_failed_imports=False)
+    cfg.update(test_pipeline=dataset['pipeline'], visualizer=visualizer, custom_imports=imports)
+    if cfg.default_scope == 'mmdet':
         # SAHI finds out here whether there are masks. MMEngine's Runner takes the three settings together or none.
-        masks = any(value == 'segm' for _, value in values(cfg.get('test_evaluator')))
-        load = dict(type='LoadAnnotations', with_bbox=True, with_mask=masks)
-        cfg.train_dataloader = dict(dataset=dict(type=dataset.type, pipeline=[load]))
-        cfg.train_cfg, cfg.optim_wrapper = dict(max_epochs=0), dict(optimizer=dict(type='SGD', lr=0.))
-    settings = [f'{key} = {pprint.pformat(value, width=120, sort_dicts=False)}\n' for key, value in cfg.to_dict().items()]
-    write_atomically(path, ''.join(settings))
+        load = dict(type='LoadAnnotations', with_mask="'segm'" in str(cfg.get('test_evaluator')))
+        cfg.update(train_dataloader=dict(dataset=dict(type=dataset['type'], pipeline=[load])),
+                   train_cfg=dict(max_epochs=0), optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.)))
+    write_atomically(path, ''.join(f'{key} = {pprint.pformat(value, width=120, sort_dicts=False)}\n'
+                                   for key, value in cfg.to_dict().items()))
 
 
 def _encode(value: Any, names: dict[Any, str]) -> Any:

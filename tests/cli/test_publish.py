@@ -1,6 +1,10 @@
 """A published model predicts the same elsewhere, through a hub too; a hostile folder is refused."""
+import ast
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +58,48 @@ def test_predictions_are_equal_elsewhere(published, nano, image, task, tmp_path,
     else:
         np.testing.assert_array_equal(predicted, expected)
     assert set(load_weights_file(str(published[task]))) == {'state_dict', 'meta'}  # as load_from of a training
+
+
+# In a process of its own, where only the config leads to this package. SAHI refuses masks of untrained networks.
+DETECTORS = """
+import numpy as np
+from mmdet.apis import DetInferencer, inference_detector, init_detector
+from mmengine import Config, runner
+from sahi import AutoDetectionModel, predict
+other = DetInferencer(*files, device='cpu', show_progress=False)(image, return_vis=True, no_save_vis=True)
+other = other['predictions'][0]
+found = inference_detector(init_detector(*files, device='cpu'), image).pred_instances
+found = found.bboxes, found.scores, found.labels
+sahi = AutoDetectionModel.from_pretrained('mmdet', files[1], config_path=files[0], confidence_threshold=0.99 * masks)
+cut = predict.get_sliced_prediction(image, sahi, 96, 128, perform_standard_pred=False, verbose=0).object_prediction_list
+runner.Runner.from_cfg(Config(dict(Config.fromfile(files[0]), work_dir='.')))
+assert sahi.has_mask == masks and (masks or sorted(each.score.value for each in cut) == sorted(other['scores']))
+from cvt_dense import inference
+model = inference.load(files[0].replace('.py', '.json'), files[1], device='cpu')
+expected = inference.predict(model, image)
+for result in found, (other['bboxes'], other['scores'], other['labels']):
+    assert all(map(np.allclose, result, (expected.xyxy, expected.confidence, expected.class_id)))
+assert list(sahi.category_names) == list(model.classes)"""
+SEGMENTORS = """
+from mmseg.apis import MMSegInferencer, inference_model, init_model
+other = MMSegInferencer(*files, device='cpu', show_progress=False)(image, return_vis=True)
+found = inference_model(init_model(*files, device='cpu'), image).pred_sem_seg.data[0].numpy()
+from cvt_dense import inference
+expected = inference.predict(inference.load(files[0].replace('.py', '.json'), files[1], device='cpu'), image)
+assert (found == expected).all() and (other['predictions'] == expected).all()"""
+
+
+@pytest.mark.parametrize('name', ['detection', 'segmentation', 'cvt_dense://cvt-nano-voc'])
+def test_programs_of_others_open_the_pair(published, image, name, tmp_path):
+    if name not in published:
+        run_tool('publish', name, name, tmp_path / 'voc', '--license', 'mit', '--no-test')
+    folder = published.get(name, tmp_path / 'voc')
+    assert all(ast.literal_eval(line.value) for line in ast.parse((folder / MM_CONFIG).read_text()).body)
+    given = [str(folder / MM_CONFIG), str(folder / WEIGHTS)], str(image), name == 'detection'
+    code = f'files, image, masks = {given}' + (SEGMENTORS if name == 'segmentation' else DETECTORS)
+    subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(ROOT)), check=True)
+    with pytest.raises(ImportError, match=CONFIG):  # says what to give instead
+        Config.fromfile(folder / CONFIG)
 
 
 def test_card_has_the_metrics_of_the_test(nano, shapes, tmp_path):
@@ -131,6 +177,7 @@ def test_a_snapshot_in_any_cache_of_a_hub_opens(tmp_path, published):
     for number, name in enumerate((CONFIG, WEIGHTS)):
         (blobs / str(number)).write_bytes((published['classification'] / name).read_bytes())
         (snapshot / name).symlink_to(f'../../blobs/{number}')
+    (snapshot / MM_CONFIG).write_text('raise RuntimeError')  # is for others; this package never runs it
     assert inference.load(snapshot).task == 'classification'
 
 
