@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ TASKS = {'mmdet': 'Detection', 'mmseg': 'Segmentation'}  # by default_scope
 COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('browse', 'diagnose', 'convert_data'),
             'Deploy': ('publish', 'export', 'convert_checkpoint'),
             'Plot and measure': ('plot', 'get_flops')}
-API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.models.timm_backbone': "timm's networks",
-       'cvt_dense.engine': 'Training'}
+API = {'cvt_dense': 'Functions', 'cvt_dense.launch.runs': 'Settings of runs',
+       'cvt_dense.models.timm_backbone': "timm's networks", 'cvt_dense.engine': 'Parts of a training'}
+VERBS = 'train', 'test', 'load', 'predict', 'export'  # of the package, which imports them when they are used
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -164,7 +166,7 @@ def sections(documented: Any) -> dict[str, str]:
 def arguments(documented: Any) -> Iterator[str]:
     """Yield a line of a Markdown list for each argument that a docstring describes."""
     text = inspect.cleandoc(sections(documented).get('Args', ''))
-    for name, meaning in re.findall(r'^(\w[\w, ]*): (.*?)(?=^\w|\Z)', text, re.M | re.S):
+    for name, meaning in re.findall(r'^\**(\w[\w, ]*): (.*?)(?=^[*\w]|\Z)', text, re.M | re.S):
         if name not in ('kwargs', 'embed_dims', 'num_heads', 'norm_layer'):  # a config does not give these
             meaning, *choices = re.split(r'\n\s*- ', meaning)
             yield argument(name, plain(meaning))
@@ -199,15 +201,30 @@ def call(member: Any) -> str:
         for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)) + ')'
 
 
+def settings(run: Any) -> Iterator[str]:
+    """Yield a line of a Markdown list for each setting of a run that its base class does not have."""
+    inherited = {each.name for base in run.__bases__ if is_dataclass(base) for each in fields(base)}
+    for each in fields(run):
+        if each.name not in inherited:
+            text = each.metadata['help'].replace(' (default: %(default)s)', '')
+            yield argument(each.name, f'False: {text}' if each.default is True else text)  # the flag is --no-...
+
+
 def api() -> str:
     """Return the public functions and classes of the package, with the first sentence of their description."""
     lines = []
     for module, title in API.items():
         lines += [f'## {title}', '']
-        members = {name: member for name, member in vars(import_module(module)).items()
-                   if getattr(member, '__module__', '').startswith(module) and not name.startswith('_')}
+        package = import_module(module)
+        members = {name: getattr(package, name) for name in VERBS if hasattr(package, name)} or {
+            name: member for name, member in vars(package).items()
+            if getattr(member, '__module__', '').startswith(module) and not name.startswith('_')}
         for name, member in members.items():
             summary = plain(sections(member)[''].split('\n\n')[0])
+            if module == 'cvt_dense.launch.runs':
+                if isinstance(member, type):
+                    lines += [f'- `{module}.{name}`: {summary}', *(f'  {line}' for line in settings(member))]
+                continue
             lines.append(f'- `{module}.{name}{call(member)}`: {summary}')
             if module != 'cvt_dense.engine':
                 lines += [f'  {line}' for line in arguments(member)]
