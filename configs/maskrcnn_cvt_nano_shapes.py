@@ -1,4 +1,4 @@
-# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 150 iterations on a CPU.
+# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 190 iterations on a CPU.
 #
 #   python -m cvt_dense.shapes work_dirs/demo/data
 #   python tools/train.py configs/maskrcnn_cvt_nano_shapes.py --cfg-options \
@@ -7,7 +7,7 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/maskrcnn_cvt.py', '_base_/det_runtime.py', '_base_/shapes.py']
 
-max_iters = 150
+max_iters = 190
 warmup_iters = min(20, max_iters / 2)
 batch_size = 8
 image_size = (128, 128)
@@ -86,7 +86,7 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
 optim_wrapper = dict(  # for a batch of 8
-    optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True), clip_grad=dict(max_norm=10.))
+    optimizer=dict(type='timm.optim.Muon', lr=1e-2, nesterov=True), clip_grad=dict(max_norm=10.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=warmup_iters, end=max_iters, eta_min=1e-5)

@@ -11,13 +11,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import yaml
 from mmengine.config import Config
 
 from cvt_dense.config.walk import dicts
@@ -32,7 +30,8 @@ COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes':
             'Plot and measure': ('plot', 'get_flops')}
 API = {'cvt_dense': 'Functions', 'cvt_dense.launch.runs': 'Settings of runs',
        'cvt_dense.models.timm_backbone': "timm's networks", 'cvt_dense.engine': 'Parts of a training'}
-VERBS = 'train', 'test', 'load', 'predict', 'export'  # of the package, which imports them when they are used
+NAMES = {'cvt_dense': ('train', 'test', 'load', 'predict', 'export'),  # which it imports when they are used
+         'cvt_dense.launch.runs': ('TrainRun', 'TestRun')}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -41,24 +40,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 # -- recipes and measurements ---------------------------------------------------------------------------------
-
-
-def sizes() -> str:
-    """Return the networks' sizes and the authors' accuracies, from model-index.yml."""
-    models = {model['Name']: model for model in yaml.safe_load((ROOT / 'model-index.yml').read_text())['Models']}
-
-    def top1(name: str) -> str:
-        return str(models[name]['Results'][0]['Metrics']['Top 1 Accuracy']) if name in models else '-'
-
-    rows = []
-    for arch in ('cvt13', 'cvt21', 'cvtw24'):
-        names = [f'{arch}_in1k', f'{arch}_384_in1k', f'{arch}_384_in22k_in1k']
-        about = next(models[name] for name in names if name in models)['Metadata']
-        name = about['Architecture'].replace('cvt', 'CvT').replace('w', 'W')
-        macs = [f'{about["GMACs"][size]:.2f}' for size in ('224x224', '384x384')]
-        rows.append([name, f'{about["Parameters"] / 1e6:.1f} M', ' / '.join(macs),
-                     ' / '.join(dict.fromkeys(map(top1, names[:2]))), top1(names[2])])
-    return table(['', 'parameters', 'GMACs at 224 / 384', 'top-1 at 224 / 384', 'from ImageNet-22k, at 384'], rows)
 
 
 def mm_config() -> str:
@@ -201,30 +182,17 @@ def call(member: Any) -> str:
         for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)) + ')'
 
 
-def settings(run: Any) -> Iterator[str]:
-    """Yield a line of a Markdown list for each setting of a run that its base class does not have."""
-    inherited = {each.name for base in run.__bases__ if is_dataclass(base) for each in fields(base)}
-    for each in fields(run):
-        if each.name not in inherited:
-            text = each.metadata['help'].replace(' (default: %(default)s)', '')
-            yield argument(each.name, f'False: {text}' if each.default is True else text)  # the flag is --no-...
-
-
 def api() -> str:
     """Return the public functions and classes of the package, with the first sentence of their description."""
     lines = []
     for module, title in API.items():
         lines += [f'## {title}', '']
         package = import_module(module)
-        members = {name: getattr(package, name) for name in VERBS if hasattr(package, name)} or {
+        members = {name: getattr(package, name) for name in NAMES.get(module, ()) if hasattr(package, name)} or {
             name: member for name, member in vars(package).items()
             if getattr(member, '__module__', '').startswith(module) and not name.startswith('_')}
         for name, member in members.items():
             summary = plain(sections(member)[''].split('\n\n')[0])
-            if module == 'cvt_dense.launch.runs':
-                if isinstance(member, type):
-                    lines += [f'- `{module}.{name}`: {summary}', *(f'  {line}' for line in settings(member))]
-                continue
             lines.append(f'- `{module}.{name}{call(member)}`: {summary}')
             if module != 'cvt_dense.engine':
                 lines += [f'  {line}' for line in arguments(member)]
@@ -260,7 +228,7 @@ def commands() -> str:
 
 # -- pages ----------------------------------------------------------------------------------------------------
 
-PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'equal-minutes': equal_minutes,
+PARTS = {'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'equal-minutes': equal_minutes,
          'backbone': backbone, 'attention': attention, 'api': api, 'commands': commands}
 
 
