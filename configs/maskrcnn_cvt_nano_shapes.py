@@ -29,7 +29,9 @@ model = dict(
         anchor_generator=dict(scales=[4, 5.6], ratios=[1.0], strides=strides)),
     roi_head=dict(
         bbox_roi_extractor=roi_extractor,
-        bbox_head=dict(in_channels=channels, fc_out_channels=256, num_classes=8, reg_class_agnostic=True),
+        bbox_head=dict(
+            in_channels=channels, fc_out_channels=256, num_classes=8, reg_class_agnostic=True,
+            loss_bbox=dict(loss_weight=3.)),
         mask_roi_extractor=dict(roi_layer=dict(output_size=7), **roi_extractor),
         mask_head=dict(
             in_channels=channels, conv_out_channels=channels, num_convs=2, num_classes=8,
@@ -86,7 +88,7 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
 optim_wrapper = dict(  # for a batch of 8
-    optimizer=dict(type='timm.optim.Muon', lr=1e-2, nesterov=True), clip_grad=dict(max_norm=10.))
+    optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True), clip_grad=dict(max_norm=10.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=warmup_iters, end=max_iters, eta_min=1e-5)
