@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from .recipes import recipe
 
 if TYPE_CHECKING:
-    from .deploy.export import export
     from .inference import load, predict
+    from .inference.export import export
     from .launch.start import test, train
     from .models import CvT
 
@@ -19,8 +19,8 @@ __all__ = ['CvT', 'export', 'load', 'predict', 'recipe', 'test', 'train']
 __version__ = '0.4.0'
 
 # Where the names are whose imports take seconds.
-LAZY = {'CvT': 'models', 'export': 'deploy.export', 'load': 'inference', 'predict': 'inference', 'test': 'launch.start',
-        'train': 'launch.start'}
+LAZY = {'CvT': 'models', 'export': 'inference.export', 'load': 'inference', 'predict': 'inference',
+        'test': 'launch.start', 'train': 'launch.start'}
 
 
 def __getattr__(name: str) -> Any:

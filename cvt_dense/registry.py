@@ -19,7 +19,7 @@ MODELS = _child('model', 'MODELS', 'models', 'pretraining')
 DATASETS = _child('dataset', 'DATASETS', 'pretraining', 'engine')
 DATA_SAMPLERS = _child('data sampler', 'DATA_SAMPLERS', 'engine')
 METRICS = _child('metric', 'METRICS', 'pretraining')
-HOOKS = _child('hook', 'HOOKS', 'engine', 'deploy.fuse_hook')
+HOOKS = _child('hook', 'HOOKS', 'engine')
 OPTIM_WRAPPERS = _child('optimizer wrapper', 'OPTIM_WRAPPERS', 'engine')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(
     'optimizer wrapper constructor', 'OPTIM_WRAPPER_CONSTRUCTORS', 'engine')

@@ -140,7 +140,7 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
              'train_cfg.max_epochs=2' if task == 'classification' else 'train_cfg.max_iters=3')
     checkpoint = (run / 'last_checkpoint').read_text()
     waits.clear()
-    run_tool('test', config, checkpoint, *data, '--work-dir', tmp_path / 'test', '--fuse', *options)
+    run_tool('test', config, checkpoint, *data, '--work-dir', tmp_path / 'test', *options)
     assert waits_of_project() == start + in_evaluation + raw
     run_tool('diagnose', config, checkpoint, *data, '--out-dir', tmp_path / 'report', *options)
     network = [config, checkpoint]

@@ -1,5 +1,4 @@
 """Run the tools in this process."""
-import argparse
 import importlib.util
 import tempfile
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -18,11 +17,6 @@ def load_tool(name: str) -> ModuleType:
     """The module of a command, or of a script of benchmarks/."""
     package = 'cvt_dense.cli.' if importlib.util.find_spec(f'cvt_dense.cli.{name}') else ''
     return importlib.import_module(package + name)
-
-
-def flags_of(name: str, *args: Any, **flags: Any) -> argparse.Namespace:
-    """What a tool's parser makes of positional arguments; other flags are given by their names."""
-    return load_tool(name).build_parser().parse_args(list(map(str, args)), argparse.Namespace(**flags))
 
 
 def forget_runs() -> None:

@@ -212,7 +212,7 @@ def naming(path: Path | str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # parsers raise many types for broken files
-        raise ValueError(f'{path} cannot be read: {"no " * isinstance(error, KeyError)}{error}') from error
+        raise ValueError(f'{path} cannot be read: {"no " if isinstance(error, KeyError) else ""}{error}') from error
 
 
 def split_name(path: Path) -> str:

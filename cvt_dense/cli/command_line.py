@@ -1,6 +1,7 @@
 """The flags that the tools have in common, and how errors are reported."""
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,8 @@ def report_errors(*errors: type[Exception]) -> Iterator[None]:
         sys.stdout.flush()
         from tqdm import tqdm
         tqdm.write('error: ' + ' '.join(str(error).split()), file=sys.stderr)  # above a progress bar, if there is one
+        if int(os.environ.get('TORCHELASTIC_MAX_RESTARTS', 0)):
+            os.kill(os.getppid(), signal.SIGTERM)  # torchrun, which would start again what refuses to start
         sys.exit(2)
 
 

@@ -86,9 +86,6 @@ class TestRun(Run):
         'merge the predictions', metavar='PIXELS')
     overlap: float = setting(
         0.2, 'fraction of the side by which neighbouring slices overlap (default: %(default)s)', metavar='FRACTION')
-    fuse: bool = setting(
-        False, "fold BatchNorm and the activation's factor into the layers beside them, and on a CPU use faster "
-        'implementations of layers: same result up to rounding')
     out: str | Path | None = setting(
         None, 'save predictions in a new folder: detections as COCO JSON (predictions.bbox.json, '
         'predictions.segm.json), segmentations as PNG label maps', metavar='DIR')

@@ -58,7 +58,7 @@ def read_training(run: TrainRun) -> Config:
             raise UserError('--auto-scale-lr: set auto_scale_lr.base_batch_size, the images per step that the learning '
                             'rate of the config is for.')
     if run.val_loss and not hooks_of(cfg, 'ValLossHook'):  # a dump has it
-        add_hook(cfg, type='cvt_dense.ValLossHook')
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
     return cfg
 
 
@@ -84,14 +84,7 @@ def read_test(run: TestRun) -> Config:
             raise UserError(f'--tta: {cfg.filename!r} lacks tta_model or tta_pipeline: set both, or leave --tta out.')
         for dataset in datasets_of(cfg, 'test'):
             dataset.pipeline = cfg.tta_pipeline
-    if run.fuse:
-        add_hook(cfg, type='cvt_dense.FuseHook')
     return cfg
-
-
-def add_hook(cfg: Config, **hook: Any) -> None:
-    """Add a hook to ``custom_hooks``."""
-    cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]
 
 
 def hooks_of(cfg: Config, name: str) -> list[dict[str, Any]]:

@@ -98,7 +98,8 @@ def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRun
     from ..engine.hooks.announce import AnnounceHook
     from ..engine.hooks.callback import CallbackHook
     from .build import build_model, build_runner, prepare
-    from .checks.built import Built, check
+    from .built import Built
+    from .checks.built import check
     from .data import load_data
     setup_distributed(run.launcher, cfg)  # after these imports: modules would keep the process group, and its threads
     checkpoint = on_first_process(claim, cfg, run)
@@ -123,7 +124,8 @@ def start_test(run: TestRun) -> 'CvTRunner':
     from ..engine.hooks.announce import AnnounceHook
     from ..inference.model import build_trained, read_trained
     from .build import build_runner, prepare
-    from .checks.built import Built, check
+    from .built import Built
+    from .checks.built import check
     from .data import load_data
     from .wrap import save_predictions, wrap
     setup_distributed(run.launcher, cfg)

@@ -21,6 +21,7 @@ from random_weights import randomise
 from cvt_dense.deploy import int8, runtime
 from cvt_dense.deploy.check import random_images
 from cvt_dense.deploy.export import Exporter
+from cvt_dense.deploy.exported import run_exported
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
 from cvt_dense.pretraining import ImageClassifier
@@ -170,8 +171,7 @@ def test_whole_detector(network, tmp_path, recwarn, task, dynamic):
     assert opened.metadata['batch'] == 1 and opened.metadata['dynamic'] == (dynamic is None)
     with pytest.raises(UserError, match='a.onnx'):
         opened(torch.zeros(2, 3, 64, 96))
-    file = MODELS.build(dict(made.cfg.model, type='cvt_dense.ExportedModel', replaces=made.cfg.model.type,
-                             file=str(tmp_path / 'a.onnx')))
+    file = run_exported(MODELS.build(made.cfg.model), open_exported(tmp_path / 'a.onnx'), made.cfg.model)
     for size in ((50, 90), (31, 60)) if exporter.dynamic else ((64, 96), (32, 48)):
         images = random_images(size)
         sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, scale_factor=(1., 1.)))

@@ -8,22 +8,22 @@ import sys
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from load_tool import ROOT, flags_of, load_tool, run_tool
+from load_tool import ROOT, load_tool, run_tool
 from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
 from timm.data import create_transform
 
 from cvt_dense import inference
 from cvt_dense.deploy import inputs
-from cvt_dense.deploy.exported import exported_model
-from cvt_dense.deploy.fuse import fuse
+from cvt_dense.deploy.exported import run_exported
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
+from cvt_dense.launch.runs import TestRun
 from cvt_dense.launch.start import start_test
 
 pytestmark = pytest.mark.slow
@@ -125,7 +125,7 @@ def run(network, shapes, tmp_path):
     def run(task: str, checkpoint: Path | str | None = None, **changes):
         made = network(task)
         flags = dict(work_dir=str(tmp_path / str(len(list(tmp_path.iterdir())))), data_root=str(shapes / task))
-        return start_test(flags_of('test', made.config, checkpoint or made.checkpoint, **dict(flags, **changes)))
+        return start_test(TestRun(made.config, checkpoint or made.checkpoint, **dict(flags, **changes)))
 
     return run
 
@@ -151,21 +151,15 @@ def test_predict_draws_from_a_file(shapes, tmp_path, files, network):
     assert lines[0] == lines[1]
 
 
-def test_fused_weights_have_the_same_metrics(run, network, files, tmp_path):
-    """tools/test.py --fuse on a checkpoint with averaged and raw weights; an exported file refuses it."""
-    with pytest.raises(UserError, match='--fuse'):
-        run('classification', files['classifier'], fuse=True)
-    made = network('classification')
-    averaged = made.model.state_dict()
+def test_raw_weights_and_mixed_precision(run, network, tmp_path):
+    """A checkpoint with averaged and raw weights; under autocast the loss is rounded."""
+    averaged = network('classification').model.state_dict()
     raw = {f'module.{key}': 1.1 * value if value.is_floating_point() else value for key, value in averaged.items()}
     torch.save(dict(state_dict=averaged, ema_state_dict=dict(raw, steps=torch.tensor(9)), meta={}),
                tmp_path / 'both.pth')
     expected = run('classification', tmp_path / 'both.pth').test()
-    with mock.patch('cvt_dense.deploy.fuse_hook.fuse', wraps=fuse) as fusing:
-        fused = run('classification', tmp_path / 'both.pth', fuse=True).test()
-    assert fusing.call_count == 1 and fused == pytest.approx(expected, abs=1e-4)
-    rounded = run('classification', tmp_path / 'both.pth', fuse=True, amp='bf16').test()['accuracy/loss']
-    assert rounded == pytest.approx(expected['accuracy/loss'], rel=0.02) and rounded != fused['accuracy/loss']
+    rounded = run('classification', tmp_path / 'both.pth', amp='bf16').test()['accuracy/loss']
+    assert rounded == pytest.approx(expected['accuracy/loss'], rel=0.02) and rounded != expected['accuracy/loss']
     assert expected['raw/accuracy/loss'] != expected['accuracy/loss']
 
 
@@ -219,9 +213,8 @@ def test_program_without_torch_or_this_package(tmp_path, files, network):
 def test_a_file_of_another_config(network, files, task, options):
     cfg = copy.deepcopy(network(task).cfg)
     cfg.merge_from_dict(options)
-    model = cfg.model
-    with pytest.raises(UserError, match='segmentation.py'):
-        exported_model(str(files['segmentor']), model.pop('type'), **model)
+    with pytest.raises(UserError, match='segmentation.py'), DefaultScope.overwrite_default_scope(cfg.default_scope):
+        run_exported(MODELS.build(cfg.model), open_exported(files['segmentor']), cfg.model)
 
 
 @pytest.mark.parametrize('task, name', [('classification', 'classifier'), ('segmentation', 'segmentor')])

@@ -1,13 +1,14 @@
 """How errors are reported, flags that do not go together, and files that no tool overwrites without --force."""
 import pytest
-from load_tool import flags_of
-from mmengine.config import Config
 
+from cvt_dense import test
+from cvt_dense.cli import command_line
+from cvt_dense.cli.outputs import check_outputs
 from cvt_dense.errors import UserError
-from cvt_dense.inference.model import prepare_model
-from cvt_dense.launch import command_line
-from cvt_dense.launch.flags import read_training, set_views
-from cvt_dense.launch.outputs import check_outputs
+from cvt_dense.launch.runs import TrainRun
+from cvt_dense.launch.settings import read_training
+
+test.__test__ = False
 
 
 @pytest.mark.parametrize('traceback', ['0', '1'])
@@ -19,14 +20,21 @@ def test_a_mistake_of_the_user_is_one_line(traceback, capsys, monkeypatch):
     assert stop.value.code == 2 and last == 'error: no such thing.' and bool(before) == (traceback == '1')
 
 
-def test_flags_that_do_not_go_together():
-    with pytest.raises(UserError, match='--tta'):
-        set_views(Config(), True, 64, 0.2)
-    with pytest.raises(UserError, match='amp'):
-        prepare_model(Config(), 'a.onnx', amp='bf16')
+@pytest.mark.parametrize('settings, named', [
+    (dict(tta=True, slice=64), '--tta'), (dict(amp='int8'), "'bf16'"),
+    (dict(slice='64'), 'slice'), (dict(tta='yes'), 'tta'), (dict(options=['a=1']), 'options'),
+    (dict(runtime='tensorrt'), 'onnxruntime'), (dict(work_dir=3), 'work_dir')])
+def test_settings_that_are_not_allowed(settings, named):
+    with pytest.raises(UserError, match=named):
+        test(**dict(dict(config='cvt_dense://cvt-nano', checkpoint='cvt_dense://cvt-nano'), **settings))
+
+
+def test_settings_of_a_training_that_do_not_go_together():
+    with pytest.raises(UserError, match='--overwrite'):
+        TrainRun('configs/cvt13_in1k.py', resume='auto', overwrite=True)
     with pytest.raises(UserError, match='base_batch_size'):
-        read_training(flags_of('train', 'configs/cvt13_in1k.py', '--auto-scale-lr',
-                               cfg_options={'auto_scale_lr': None}))
+        read_training(TrainRun('configs/cvt13_in1k.py', auto_scale_lr=True, check=False,
+                               options={'auto_scale_lr': None}))
 
 
 # -- files -----------------------------------------------------------------------------------------

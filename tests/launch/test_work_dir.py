@@ -1,24 +1,20 @@
 """Work directories: one training in each; their files, their messages, and where tests of a run write."""
-import fcntl
 import re
 import shlex
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
-from load_tool import flags_of, load_tool, run_tool
+from load_tool import load_tool, run_tool
 from mmengine.config import Config
 from run_folder import missing, unexplained
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch import work_dir
+from cvt_dense.launch.runs import TrainRun
+from cvt_dense.launch.work_dir import claim, move_aside
 
 FLAGS = ('--cfg-options', 'train_cfg.max_epochs=2', 'train_cfg.val_interval=1')
-
-
-train_flags = partial(flags_of, 'train', 'mine.py')
 
 
 @pytest.fixture(scope='module')
@@ -88,26 +84,13 @@ def test_a_config_of_no_run_is_not_replaced(tmp_path):
     assert (tmp_path / 'work/tiny.py').read_text() == 'mine'
 
 
-def test_a_work_dir_belongs_to_one_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(work_dir, 'PATIENCE', 0.1)
-    with open(tmp_path / work_dir.LOCK, 'w') as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # as another process does
-        with pytest.raises(UserError, match='another training'):
-            work_dir.lock_work_dir(Config(dict(work_dir=str(tmp_path))), train_flags())
-
-
 def test_restarts_go_on_with_what_the_first_start_began(tmp_path, monkeypatch):
-    (tmp_path / 'run').mkdir()
-    cfg = Config(dict(work_dir=str(tmp_path / 'run')), 'text', 'mine.py')
-    monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'first')
-    monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '0')
-    work_dir.check_work_dir(cfg, train_flags())
-    work_dir.lock_work_dir(cfg, train_flags())
-    (tmp_path / 'run' / 'epoch_1.pth').touch()
-    monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '1')
-    work_dir.check_work_dir(cfg, train_flags())
-    work_dir.lock_work_dir(cfg, train_flags(overwrite=True))
-    assert (tmp_path / 'run' / 'epoch_1.pth').exists()
-    monkeypatch.setenv('TORCHELASTIC_RUN_ID', 'second')  # whose first start refused the folder
+    cfg = Config(dict(work_dir=str(tmp_path)), 'text', 'mine.py')
+    (tmp_path / 'epoch_1.pth').touch()
     with pytest.raises(UserError, match='another run'):
-        work_dir.lock_work_dir(cfg, train_flags())
+        claim(cfg, TrainRun('mine.py'))
+    monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', '1')
+    with pytest.raises(UserError, match='incomplete'):  # it is looked at
+        claim(cfg, TrainRun('mine.py'))
+    move_aside(str(tmp_path))
+    assert (tmp_path / 'epoch_1.pth').exists()

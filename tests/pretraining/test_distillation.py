@@ -5,12 +5,13 @@ import math
 import pytest
 import timm
 import torch
-from load_tool import flags_of, run_tool
+from load_tool import run_tool
 from mmengine.config import Config
 from mmengine.model import ExponentialMovingAverage
 from mmengine.registry import MODELS
 from tiny_training import differences, load, write_config
 
+from cvt_dense.launch.runs import TrainRun
 from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
@@ -148,7 +149,7 @@ def folder(tmp_path_factory):
 
 
 def run_of(folder, name, **changes):
-    return start_training(flags_of('train', folder / 'distilled.py', work_dir=str(folder / name), **changes))
+    return start_training(TrainRun(folder / 'distilled.py', work_dir=folder / name, **changes))
 
 
 def test_a_published_teacher(folder):

@@ -7,8 +7,8 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, HOOKS, MODELS, DefaultScope
 from templates_edited import write_template
 
-from cvt_dense.cli import train
 from cvt_dense.errors import UserError
+from cvt_dense.launch.runs import TrainRun
 from cvt_dense.launch.start import start_training
 from cvt_dense.pretraining.transforms import build_transform
 from cvt_dense.shapes import CLASSES
@@ -101,7 +101,7 @@ def test_a_small_detector_starts_from_the_published_one_and_keeps_the_classes_wi
         tmp_path, 'gfl_cvt13_custom', classes=classes, data_root=str(shapes / 'detection/'), arch='cvt-nano',
         train_ann__train_images=(str(tmp_path / 'train.json'), 'train/'), max_iters=1,
         val_ann__val_images=(str(tmp_path / 'train.json'), 'train/'))
-    runner = start_training(train.build_parser().parse_args([str(template), '--work-dir', str(tmp_path / 'run')]))
+    runner = start_training(TrainRun(template, work_dir=tmp_path / 'run'))
     runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
     new = runner.model.bbox_head.gfl_cls.weight.detach().clone()

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from load_tool import flags_of, run_tool
+from load_tool import run_tool
 from mmengine.registry import MODELS
 from PIL import Image
 from templates_edited import write_template
 
+from cvt_dense.launch.runs import TrainRun
 from cvt_dense.launch.start import start_training
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
@@ -98,8 +99,7 @@ def config(data, published) -> Path:
 @pytest.mark.skipif(not hasattr(mmseg.datasets.transforms.loading, 'LoadImageFromNpyFile'),
                     reason="upstream's MMSegmentation 1.2.2 reads no NumPy files")
 def test_trained_and_drawn(data, config, tmp_path):
-    runner = start_training(flags_of('train', config, work_dir=str(tmp_path / 'run'),
-                                     cfg_options={'train_cfg.val_interval': 40}))
+    runner = start_training(TrainRun(config, work_dir=tmp_path / 'run', options={'train_cfg.val_interval': 40}))
     runner.train()
     log = Path(runner.logger.log_file).read_text()
     assert "in_channels='adapt'" in log

@@ -7,7 +7,7 @@ from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from ...config.walk import dicts, values
-from ...errors import UserError
+from ...errors import UserError, listed
 from ...registry import HOOKS
 from ..schedules import NEVER, advance, data_shape
 from .loaders import SkippingBatchSampler, copy_loader
@@ -73,7 +73,7 @@ class ResumeHook(Hook):
         changed = differences(saved.get('settings', {}), settings(runner.cfg))
         if changed:
             runner.logger.warning('This config differs from the one in the checkpoint, and decides from here on: '
-                                  f'{"; ".join(changed[:10])}{"; ..." if len(changed) > 10 else ""}')
+                                  f'{listed(changed.values(), 10)}')
         other_data = 'world_size' in saved and any(saved[key] != value for key, value in new.items())
         if other_data:
             shapes = ['{world_size} x {batch_size} x {accumulative_counts} images, {batches_per_epoch} batches an '
@@ -82,7 +82,7 @@ class ResumeHook(Hook):
                 f'Continued with {shapes[0]} (processes x images x accumulated steps), saved with {shapes[1]}. '
                 f'Iteration {saved["iter"]} became {runner.iter} of {runner.max_iters}. --auto-scale-lr scales the '
                 'learning rate to the total batch; the momentum of EMAHook is still per step.')
-        if not other_data and not any(line.startswith(RATES) for line in changed) or any(
+        if not other_data and not any(path.startswith(RATES) for path in changed) or any(
                 getattr(schedule, 'need_val_args', False) for schedule in runner.param_schedulers or ()):
             return  # the metrics that ReduceOnPlateau has seen are in its saved state alone
         for group, fresh in zip(runner.optim_wrapper.param_groups, self.groups):
@@ -107,25 +107,24 @@ def check_state(runner: Runner, checkpoint: dict[str, Any]) -> None:
         checkpoint.get('optimizer', {}), vars(runner.optim_wrapper.optimizer)))
     if 'optimizer' not in checkpoint:
         held = 'weights alone, as the best one of a run,'
-    elif saved != built or any(line.startswith('optim_wrapper.optimizer.type=') for line in changed):
+    elif saved != built or 'optim_wrapper.optimizer.type' in changed:
         held = 'the state of another optimizer, or of other parameters,'
     elif 'ema_state_dict' in checkpoint and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
         held = 'averaged weights'
     else:
         return
-    named = [line for line in changed if line.startswith(('model', 'optim_wrapper', 'custom_hooks'))][:5]
+    named = [text for path, text in changed.items() if path.startswith(('model', 'optim_wrapper', 'custom_hooks'))]
     raise UserError(f'--resume: the checkpoint holds {held} which this run cannot continue. Restore its settings '
-                    f'({"; ".join(named) or "unknown"}), or start a new run from its weights: '
-                    '--cfg-options load_from=CHECKPOINT.')
+                    f'({listed(named)}), or start a new run from its weights: --cfg-options load_from=CHECKPOINT.')
 
 
-def differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """Return a text for each of two configs' :func:`settings` that differs, without :data:`PLACES`.
+def differences(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
+    """Return a text for each of two configs' :func:`settings` that differs, by its path, without :data:`PLACES`.
 
     There is none where one has no settings, as in checkpoints that were saved without :class:`ResumeHook`.
     """
-    return [f'{path}={new.get(path, "not set")} (saved: {old.get(path, "not set")})' for path in {**new, **old}
-            if new.get(path) != old.get(path) and not path.startswith(PLACES)] if old and new else []
+    return {path: f'{path}={new.get(path, "not set")} (saved: {old.get(path, "not set")})' for path in {**new, **old}
+            if new.get(path) != old.get(path) and not path.startswith(PLACES)} if old and new else {}
 
 
 def settings(cfg: Config) -> dict[str, str]:

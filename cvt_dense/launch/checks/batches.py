@@ -1,6 +1,6 @@
 """Check that the images of a data set can be put into batches, and that a model can learn from them."""
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmengine.dataset import BaseDataset, InfiniteSampler
 from mmengine.dist import get_world_size
@@ -10,14 +10,12 @@ from ...errors import UserError, listed
 from ...images import Header
 from ...models.attention import has_statistics
 from ...models.cvt import MIN_INPUT_SIZE, CvT
-
-if TYPE_CHECKING:
-    from .built import Built
+from ..built import Built
 
 TRIED = 8  # images that go through a pipeline before the run
 
 
-def check_loaders(built: 'Built') -> None:
+def check_loaders(built: Built) -> None:
     """Check that each data loader has a batch.
 
     Raises:
@@ -30,7 +28,7 @@ def check_loaders(built: 'Built') -> None:
                             f'images. Set batch_size to {images} or less.')
 
 
-def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], headers: dict[str, Header], built: 'Built',
+def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], headers: dict[str, Header], built: Built,
                    stage: str) -> None:
     """Send the smallest, the thinnest and some other images of a data set through its pipeline.
 
@@ -77,7 +75,7 @@ def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], heade
                         f'{listed(sorted(set(shapes.values())), 3)}. Set batch_size to 1.')
 
 
-def check_batch_norm(built: 'Built') -> None:
+def check_batch_norm(built: Built) -> None:
     """Check that no BatchNorm normalises a single value, as in the pooled map of a batch of one image.
 
     Raises:

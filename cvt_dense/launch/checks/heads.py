@@ -1,17 +1,14 @@
 """Compare the outputs of a model with the classes of its data."""
 import re
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ...classes import Classes
 from ...errors import UserError
-
-if TYPE_CHECKING:
-    from .built import Built
+from ..built import Built
 
 
-def check_class_folders(built: 'Built') -> None:
+def check_class_folders(built: Built) -> None:
     """Check that training and validation number classes alike, and that a classifier has as many as it has outputs.
 
     Raises:
@@ -43,7 +40,7 @@ def heads_of(model: nn.Module) -> dict[str, nn.Module]:
             and (name == last or not name.startswith('decode_head'))}
 
 
-def check_heads(built: 'Built') -> None:
+def check_heads(built: Built) -> None:
     """Compare the heads' numbers of classes with those of the data sets.
 
     Raises:
@@ -60,7 +57,7 @@ def check_heads(built: 'Built') -> None:
                                 f'{head.num_classes}; set it to {expected}, or correct metainfo.classes.')
 
 
-def check_single_class(built: 'Built') -> None:
+def check_single_class(built: Built) -> None:
     """Check that a segmentor has two outputs, or one with a sigmoid: softmax over one is always 1.
 
     Raises:

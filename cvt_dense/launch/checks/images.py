@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from mmcv.transforms import LoadAnnotations
@@ -30,17 +30,15 @@ from ...images import (
 )
 from ...pretraining import ImageDataset
 from ...scopes import is_iou_metric
+from ..built import Built
 from .batches import check_pipeline
-
-if TYPE_CHECKING:
-    from .built import Built
 
 MAX_HEADERS = 100_000  # images of a data set; their headers take some ten seconds
 MAX_LABEL_MAPS = 2000  # label maps that are decoded before a run, which takes some seconds
 SAMPLE = 32  # images of one kind that are decoded
 
 
-def check_files(built: 'Built') -> None:
+def check_files(built: Built) -> None:
     """Check that the images and label maps of the data sets exist, and that their readers give what they hold.
 
     Files of other backends than the local one and inside tar files are not looked for.
@@ -57,7 +55,7 @@ def check_files(built: 'Built') -> None:
                 raise UserError(f'{loader}: {error}') from error
 
 
-def _check_data_set(dataset: BaseDataset, built: 'Built', stage: str) -> None:
+def _check_data_set(dataset: BaseDataset, built: Built, stage: str) -> None:
     classifies = isinstance(dataset, ImageDataset)  # it has checked that its files exist
     numbers = range(len(dataset))
     infos = map(dataset.get_data_info, choose(numbers, MAX_HEADERS) if classifies else numbers)

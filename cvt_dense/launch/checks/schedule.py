@@ -1,5 +1,4 @@
 """Check that a training's epochs end, that it saves, and that its learning rate follows the schedules to their end."""
-from typing import TYPE_CHECKING
 
 from mmengine.dataset import InfiniteSampler
 from mmengine.hooks import CheckpointHook
@@ -11,14 +10,12 @@ from ...config.walk import class_of
 from ...engine.checkpoint import SafeCheckpointHook
 from ...engine.schedules import Curve, train_loop
 from ...errors import UserError
-
-if TYPE_CHECKING:
-    from .built import Built
+from ..built import Built
 
 NOTHING = 1e-6  # of the highest learning rate, by which nothing is learnt
 
 
-def check_schedule(built: 'Built') -> None:
+def check_schedule(built: Built) -> None:
     """Compare the schedules of a training with its length; a warning tells of a difference.
 
     Raises:

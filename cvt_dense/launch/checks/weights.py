@@ -1,5 +1,4 @@
 """Compare the weights that a run loads with its model and its classes."""
-from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -9,12 +8,10 @@ from ...errors import UserError
 from ...pretraining import ImageClassifier
 from ...weights import StrictLoading, check_model, load_weights_file, select_weights
 from ...weights.preprocessing import check_preprocessing
-
-if TYPE_CHECKING:
-    from .built import Built
+from ..built import Built
 
 
-def check_weights(built: 'Built') -> None:
+def check_weights(built: Built) -> None:
     """Check the file that a training continues or fine-tunes (otherwise that of ``init_cfg``), and the teacher.
 
     The weights are not loaded. Those of a test are in the model already; their classes are compared with the data's.

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torchvision.transforms.v2 import RandomRotation
 
 from cvt_dense.errors import UserError
-from cvt_dense.launch.checks.built import Built
+from cvt_dense.launch.built import Built
 from cvt_dense.models.attention import ConvAttention
 from cvt_dense.pretraining import ImageClassifier, ImageDataset
 from cvt_dense.registry import DATASETS, HOOKS, MODELS

@@ -10,6 +10,7 @@ import pytest
 from engine.checkpoint.quick_runs import ITERATIONS, run
 from tiny_training import Crash, Disturb, assert_same_end, crash, load, stop
 
+from cvt_dense.engine.checkpoint import Stopped
 from cvt_dense.errors import UserError
 
 
@@ -29,7 +30,7 @@ def test_disturbed_in_the_training_or_an_evaluation(undisturbed, tmp_path, actio
     loop, accumulated, expected = undisturbed
     for iteration in iterations:
         folder, done = tmp_path / str(iteration), iteration + (mode == 'train')
-        with pytest.raises(SystemExit if action is stop else Crash):
+        with pytest.raises(Stopped if action is stop else Crash):
             run(folder, loop, accumulated, Disturb(action, iteration, mode))
         # As before a run that failed; another signal does not kill one that has saved.
         assert (signal.signal(signal.SIGTERM, signal.SIG_DFL) == signal.SIG_DFL) == (action is crash)
@@ -44,7 +45,7 @@ def test_disturbed_in_the_training_or_an_evaluation(undisturbed, tmp_path, actio
 def test_another_batch_size(tmp_path, schedule, capsys):
     """The epoch continues at the same fraction of the images; the learning rate follows the total batch."""
     settings = {} if schedule else dict(param_scheduler=None)
-    with pytest.raises(SystemExit):
+    with pytest.raises(Stopped):
         run(tmp_path, disturb=Disturb(stop, 5, 'train'), **settings)
     assert load(tmp_path / 'preempted.pth')['meta']['iter'] == 6
     runner = run(tmp_path, **{'train_dataloader.batch_size': 4}, **settings)
@@ -56,7 +57,7 @@ def test_another_batch_size(tmp_path, schedule, capsys):
     runner = run(tmp_path, **{'optim_wrapper.optimizer.lr': 0.05}, **settings)
     assert runner.optim_wrapper.param_groups[0].get('initial_lr', 0.05) == 0.05
     assert 'optim_wrapper.optimizer.lr' in capsys.readouterr().out
-    with pytest.raises(SystemExit):
+    with pytest.raises(Stopped):
         run(tmp_path / 'early', disturb=Disturb(stop, 0), **settings)
     runner = run(tmp_path / 'early', **{'train_dataloader.batch_size': 4}, **settings)  # it goes back to its beginning
     assert runner.optim_wrapper.param_groups[0].get('initial_lr', 0.02) == 0.02
@@ -64,7 +65,7 @@ def test_another_batch_size(tmp_path, schedule, capsys):
 
 def test_a_run_that_was_stopped_in_its_last_evaluation_ends(undisturbed, tmp_path):
     settings = {'default_hooks.checkpoint.save_best': None}
-    with pytest.raises(SystemExit):
+    with pytest.raises(Stopped):
         run(tmp_path, *undisturbed[:2], Disturb(stop, ITERATIONS, 'val'), **settings)
     run(tmp_path, *undisturbed[:2], **settings)
     settings |= dict(val_dataloader=None, val_cfg=None, val_evaluator=None)
@@ -73,7 +74,7 @@ def test_a_run_that_was_stopped_in_its_last_evaluation_ends(undisturbed, tmp_pat
 
 
 def test_fewer_images(tmp_path):
-    with pytest.raises(SystemExit):
+    with pytest.raises(Stopped):
         run(tmp_path, disturb=Disturb(stop, 2, 'train'))
     assert run(tmp_path, **{'train_dataloader.dataset.length': 4}).iter == 6  # three epochs of two
 
@@ -120,7 +121,7 @@ def test_other_settings_take_effect(tmp_path, capsys, before, after):
 
 def test_schedules_by_epoch_are_not_early(tmp_path):
     settings = dict(param_scheduler=[dict(type='MultiStepLR', milestones=[2], end=9)])
-    with pytest.raises(SystemExit):
+    with pytest.raises(Stopped):
         run(tmp_path, disturb=Disturb(stop, 3), **settings)  # after the last iteration of the first epoch
     runner = run(tmp_path, **settings, **{'optim_wrapper.optimizer.lr': 0.05})
     assert runner.param_schedulers[0].last_step == 3
@@ -152,7 +153,7 @@ class Evaluations(Disturb):
 def test_an_evaluation_is_due_by_the_interval_of_its_iteration(tmp_path):
     settings = {'train_cfg.dynamic_intervals': [(9, 2)]}
     first, second = Evaluations(stop, 10, 'val'), Evaluations(stop, -1)
-    with pytest.raises(SystemExit):
+    with pytest.raises(Stopped):
         run(tmp_path, 'iterations', disturb=first, **settings)
     run(tmp_path, 'iterations', disturb=second, **settings)
     assert first.begun == [4, 8, 10] and second.begun == [10, 12]

@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 from tiny_training import load, start
 
-from cvt_dense.engine.checkpoint.stop import StopHook
+from cvt_dense.engine.checkpoint import StopHook, Stopped
 from cvt_dense.shapes import generate
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def steps_until_stop(folder: Path, rank: int, receiver: int | None, at: int,
             else:
                 hook.before_val_epoch(runner)
         return None
-    except SystemExit:
+    except Stopped:
         return done
     finally:
         hook.after_train(runner)
