@@ -3,7 +3,7 @@
 #   make test    the test suite
 #   make quick   the tests that are not slow, in two minutes on two cores
 #   make faults  whether the tests notice each mistake of tests/faults.toml, in about an hour
-#   make lint    the rules of pyproject.toml's [tool.ruff], and spelling
+#   make lint    the rules of pyproject.toml's [tool.ruff], and spelling, of the files that git tracks
 #   make docs    the documentation, as docs/_build/index.html
 # STACK=upstream does the same with upstream's mm packages, in .venv-upstream.
 # OPS=compiled compiles mmcv's operators, which cvt_dense.ops has in PyTorch otherwise.
@@ -42,8 +42,8 @@ faults: setup
 	$(VENV)/bin/python tests/faults.py
 
 lint: setup
-	$(VENV)/bin/python -m ruff check .
-	$(VENV)/bin/codespell
+	git grep -lz '' -- '*.py' '*.ipynb' | xargs -0 $(VENV)/bin/python -m ruff check --force-exclude
+	git grep -lIz '' | xargs -0 $(VENV)/bin/codespell
 
 docs: setup
 	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html docs docs/_build

@@ -50,6 +50,8 @@ def check_argument(name: str, value: Any, kind: Any) -> None:
         return
     fits = (int, float) if float in types else ()
     right = isinstance(value, (*types, *fits)) and (bool in types or not isinstance(value, bool))
+    if isinstance(value, dict) and dict[str, Any] in kinds and (numbers := [key for key in value if key != str(key)]):
+        raise UserError(f'{name} has the keys {numbers}: allowed are texts.')
     if not right and not any(value is choice or value == choice for choice in choices):
         names = ['None' if part is type(None) else part.__name__ for part in types]
         raise UserError(f'{name}={value!r}: allowed is {" or ".join([*map(repr, choices), *names])}.')
@@ -66,6 +68,12 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return wrapper
+
+
+def cause(error: Exception) -> str:
+    """Return the type and text of an error on one line; a long text loses its middle, since the reason may end it."""
+    text = ' '.join(str(error).split())
+    return f'{type(error).__name__}: {text if len(text) <= 900 else f"{text[:300]} ... {text[-600:]}"}'
 
 
 def listed(values: Iterable[Any], number: int = 5) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
-from transformers import AutoBackbone, AutoConfig, PreTrainedModel
+from transformers import AutoBackbone, AutoConfig, PreTrainedModel, initialization
 from transformers.backbone_utils import BackboneConfigMixin, BackboneMixin
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BackboneOutput
 
-from .models.cvt import CvT, CvTStage, to_map
+from .models.cvt import CvT, to_map
 from .weights import load_weights_file, select_weights
 
 
@@ -65,19 +65,32 @@ class CvtBackbone(BackboneMixin, PreTrainedModel):
         super().__init__(config)
         self.num_features = config.hidden_sizes
         self.levels = [config.stage_names.index(name) for name in config.out_features]  # an index may be negative
-        last = max(self.levels)
-        self.cvt = CvT(config.arch, config.num_channels, out_indices=list(range(last + 1)),
-                       drop_path_rate=config.drop_path_rate)
-        for i in range(last + 1):
-            if i not in self.levels:
-                delattr(self.cvt, f'norm{i}')
+        self.cvt = self._build()
+        # The network has initialised itself, unless it waits on the meta device for the weights of a folder.
+        self.cvt._is_hf_initialized = not next(self.cvt.parameters()).is_meta
         self.post_init()
 
-    @torch.no_grad()
+    def _build(self) -> CvT:
+        """Return a new network with the norms of the wanted maps alone."""
+        last = max(self.levels)
+        network = CvT(self.config.arch, self.config.num_channels, out_indices=list(range(last + 1)),
+                      drop_path_rate=self.config.drop_path_rate)
+        for i in range(last + 1):
+            if i not in self.levels:
+                delattr(network, f'norm{i}')
+        return network
+
+    def _initialize_weights(self, module: torch.nn.Module, is_custom_code: bool = False) -> None:
+        super()._initialize_weights(module)  # for custom code it passes modules without parameters of their own
+
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """Initialise a module that no checkpoint has; the network has initialised itself when it was built."""
-        if isinstance(module, CvTStage) and module.cls_token is not None:
-            torch.nn.init.trunc_normal_(module.cls_token, std=0.02)
+        """Give what a folder lacks the values of a new network; transformers' ``copy_`` spares what was loaded."""
+        if module is self.cvt:
+            own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            if not all(getattr(value, '_is_hf_initialized', False) for value in own.values()):
+                new = self._build()
+                for name, value in (*new.named_parameters(), *new.named_buffers()):
+                    initialization.copy_(own[name], value)
 
     def load(self, checkpoint: str = 'hf://microsoft/cvt-13') -> 'CvtBackbone':
         """Load the weights of a CvT, and return the backbone.

@@ -40,6 +40,8 @@ def packaged_folder(url: str) -> Path:
     Raises:
         CheckpointError: there is no such model.
     """
+    if not PACKAGED.is_dir():
+        raise CheckpointError(f'{url}: {PACKAGED} is inside an archive: unpack it, or install this package with pip.')
     names = sorted(path.name for path in PACKAGED.iterdir())
     name = url.removeprefix(SCHEME)
     if name not in names:

@@ -7,7 +7,6 @@ from pathlib import Path
 import mmdet.models  # noqa: F401  each fork would import it again
 import mmseg.models  # noqa: F401
 import pytest
-import timm
 import torch
 from load_tool import ROOT, run_tool
 from random_batch import random_batch
@@ -25,7 +24,7 @@ NETWORKS = dict(
     plain=lambda: CvT(ARCH, drop_path_rate=.2),
     recomputed=lambda: CvT(ARCH, drop_rate=.1, attn_drop_rate=.1, drop_path_rate=.2, with_cp=True),
     variants=lambda: CvT(ARCH, attn_cfg=[WINDOWS, WINDOWS, None], layer_scale_init_value=1., pos_embed=[4, None, 3]),
-    tokens=lambda: CvT(ARCH, out_type='cls_token', with_dist_token=True))
+    tokens=lambda: CvT(ARCH, out_type='cls_token'))
 HEADS = [f'benchmarks/heads/{name}' for name in ('cascade', 'gfl')]
 
 
@@ -83,14 +82,12 @@ CONFIGS = dict(classification='cvt_nano_shapes', detection='maskrcnn_cvt_nano_sh
 # Two images a batch, so that an evaluation has several.
 TRAINING = dict(classification="""
 train_cfg = dict(max_epochs=1)
-teacher = dict(type='cvt_dense.TimmTeacher', model_name='test_resnet', checkpoint={teacher!r}, input_size=40)
 model = dict(backbone=dict(out_type='cls_token', with_cls_token=True),
-             distillation=dict(teacher=teacher, mode='soft', token=True),
              data_preprocessor=dict(random_erasing=dict(probability=1., mode='pixel'),
                                     mixup=dict(mixup_alpha=.8, cutmix_alpha=1., switch_prob=.5)))
-default_hooks = dict(progressive=dict(type='cvt_dense.ProgressiveSizeHook', sizes={{0: 32, 1: None}}))
+default_hooks = dict(progressive=dict(type='cvt_dense.ProgressiveSizeHook', sizes={0: 32, 1: None}))
 train_dataloader = dict(dataset=dict(_delete_=True, type='cvt_dense.BalancedDataset',
-                                     dataset={{{{_base_.train_dataloader.dataset}}}}))
+                                     dataset={{_base_.train_dataloader.dataset}}))
 """, detection="""
 train_cfg = dict(max_iters=2, val_interval=2)
 custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
@@ -115,11 +112,9 @@ def waits_of_project() -> dict[str, int]:
 @on_device
 def test_a_run_and_its_tools(shapes, tmp_path, task):
     """In a step this project waits once for the device, in an evaluation's loss once, and in a prediction once."""
-    teacher = timm.create_model('test_resnet', num_classes=8)
-    torch.save(teacher.state_dict(), tmp_path / 'teacher.pth')
     config, run = tmp_path / 'config.py', tmp_path / 'run'
     config.write_text(f"_base_ = {str(ROOT / 'configs' / CONFIGS[task])!r} + '.py'\n"
-                      + TRAINING[task].format(teacher=str(tmp_path / 'teacher.pth')))
+                      + TRAINING[task])
     data, image = ('--data-root', shapes / task), next((shapes / task).rglob('*.png'))
     options = '--cfg-options', *(f'{stage}_dataloader.{key}' for stage in ('train', 'val', 'test')
                                  for key in ('batch_size=2', 'num_workers=0'))
@@ -131,11 +126,10 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
     # Of 8 images, with the averaged weights and, by RawWeightsHook, with the others.
     in_evaluation = Counter(classifier=8, accuracy=8) if task == 'classification' else Counter()
     start = Counter(preprocessing=2)  # mean and std are compared with those of the weights
-    # Once in a run each tensor of a teacher with its mean and std, and in a test of the raw weights, is copied.
-    copied = Counter(distillation=len(teacher.state_dict()) + 2) if task == 'classification' else Counter()
+    # In a test of the raw weights each tensor is copied.
     raw = Counter(raw_weights=len(saved['state_dict'])) if task == 'classification' else Counter()
     assert task == 'segmentation' or not any(line.endswith(' cast_data') for line in waits)  # MMSegmentation waits
-    assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + start + in_evaluation + copied
+    assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + start + in_evaluation
     run_tool('train', config, '--resume', *flags,
              'train_cfg.max_epochs=2' if task == 'classification' else 'train_cfg.max_iters=3')
     checkpoint = (run / 'last_checkpoint').read_text()

@@ -49,6 +49,7 @@ def test_runs_that_count_iterations(tmp_path):
     assert table({'x': curves}).splitlines()[2].split()[5:] == ['3', 'iteration', '40']
 
 
+@pytest.mark.slow
 def test_plot_prints_the_last_and_best_values(run, tmp_path):
     write(tmp_path / 'other', 'a', trained(4, 8., 1), {'accuracy/top1': 20., 'step': 1})
     rows = [line.split() for line in run_tool('plot', run).splitlines()[1:3]]

@@ -120,6 +120,7 @@ assert not changed
 """
 
 
+@pytest.mark.slow
 def test_importing_and_building_leaves_the_process_as_it_was():
     result = subprocess.run([sys.executable, '-c', SNAPSHOT], cwd=PACKAGE.parent, text=True, capture_output=True)
     assert result.returncode == 0, result.stdout + result.stderr[-2000:]

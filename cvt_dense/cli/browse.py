@@ -42,7 +42,7 @@ def without_weights(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f'{args.config} has no train_dataloader. Give the config of a training.')
     options = {'load_from': None, 'default_hooks.unreadable_images.max_share': 1.}  # the report names the images
     options |= {'model.backbone.init_cfg': None} if cfg.model.get('backbone') else {}
-    return {**args.options, **options, **({'model.distillation': None} if cfg.model.get('distillation') else {})}
+    return {**args.options, **options}
 
 
 def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> None:

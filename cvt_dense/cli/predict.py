@@ -2,7 +2,7 @@
 
     python tools/predict.py configs/maskrcnn_cvt21_coco.py work_dirs/maskrcnn_cvt21_coco/epoch_12.pth a.jpg
 
-Writes one PNG and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
+Writes a picture and prints one line for each image, and an overview of several. Small images are drawn enlarged. With
 --slice large images are predicted in slices, and label maps are written in full size. With --save the predictions
 become annotations to correct and to train on. An image that cannot be read or predicted is named, the others are
 drawn, and the exit code is 1. cvt_dense.inference has the same predictions for programs, such as those that draw
@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from PIL import Image
+
 from ..console import printable
 from ..errors import UserError, listed
 from ..images import SUFFIXES, is_hidden, is_image
@@ -22,18 +25,19 @@ from . import command_line
 from .outputs import add_force_argument, check_folder, check_outputs
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..annotations.predictions import PredictionWriter
     from ..inference import Model
 
 OVERVIEW, OVERVIEW_ROWS, OVERVIEW_COLUMNS = 'overview.png', 5, 3
+SHOWN = 1200  # pixels that the overview shows of a side
+JPEG = '.jpg', '.jpeg', '.jfif'
 UNLABELLED = 'unlabelled'  # class 0 of label maps whose classes count from 1 (reduce_zero_label)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], usage='%(prog)s '
+                                     '{CONFIG CHECKPOINT | PUBLISHED_MODEL} IMAGE [IMAGE ...] [--FLAG ...]')
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
     parser.add_argument('images', nargs='+', metavar='IMAGE',
@@ -87,7 +91,8 @@ def _images_in(folder: Path) -> list[Path]:
 def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
     """Return a file in ``out_dir`` for each image: ``<stem>.png``, or ``<folder>_<stem>.png`` for all if two are equal.
 
-    ``_2`` follows the stem where a picture, or the label map beside one, has that name too.
+    Of a JPEG photograph it is ``<stem>.jpg``, because its PNG would take longer than the prediction. ``_2`` follows the
+    stem where a picture, or the label map beside one, has that name too.
     """
     taken, pictures, unique = {Path(OVERVIEW).stem}, [], len({image.stem for image in images}) == len(images)
     for image in images:
@@ -95,7 +100,7 @@ def name_pictures(images: Sequence[Path], out_dir: Path) -> list[Path]:
         while taken & {stem, f'{stem}_labels'}:
             stem += '_2'
         taken |= {stem, f'{stem}_labels'}
-        pictures.append(out_dir / f'{stem}.png')
+        pictures.append(out_dir / f'{stem}{".jpg" if image.suffix.lower() in JPEG else ".png"}')
     return pictures
 
 
@@ -189,7 +194,9 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path], p
         try:
             picture, summary = draw_one(args, model, path, out, writer)
             if i in shown:
-                overview.append((printable(out.stem), picture))
+                small = Image.fromarray(picture)
+                small.thumbnail((SHOWN, SHOWN))  # as it comes: a page of whole photographs fills the memory
+                overview.append((printable(out.stem), np.asarray(small)))
         except Exception as error:  # whatever a decoder or a network raises: the others are drawn
             command_line.show_traceback()
             failed.append(printable(path))
@@ -204,14 +211,12 @@ def draw_all(args: argparse.Namespace, model: 'Model', images: Sequence[Path], p
 
 
 def draw_one(args: argparse.Namespace, model: 'Model', path: Path, out: Path,
-             writer: 'PredictionWriter | None') -> tuple['np.ndarray', str]:
+             writer: 'PredictionWriter | None') -> tuple[np.ndarray, str]:
     """Write the picture of an image, with ``--slice`` its label map, and what ``--save`` asks for.
 
     Returns:
         The picture (H, W, 3), RGB, and a line of text that sums the prediction up.
     """
-    import numpy as np
-
     from ..inference import predict
     from ..report.pictures import draw, save
     image = model.read(path, by_window=args.slice is not None)

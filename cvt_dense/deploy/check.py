@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, cause
 from ..ops.boxes import overlap
 
 # Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels the fraction that differs. Weights of 7
@@ -99,7 +99,7 @@ def compare(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Ten
             actual = run(image)
         except Exception as error:  # whatever a runtime raises
             raise UserError(f'The runtime of this file fails on an image ({what}): '
-                            f'{" ".join(str(error).split())[:300]} Export another format.') from error
+                            f'{cause(error)} Export another format.') from error
         compared |= not detector or len(expected['boxes']) > 0
         differences = compare_detections(actual, expected) if detector else {
             name: difference(actual[name], value) for name, value in expected.items()}

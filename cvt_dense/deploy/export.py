@@ -1,7 +1,10 @@
 """Export a model to files and compare them with PyTorch."""
 import copy
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -97,6 +100,15 @@ class Exporter:
             'boxes' in self.reference.names) else []
         return [*map(self._fit, self.tests[:2]), self.normalise(others), *empty]
 
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        """Report a step as it begins, because some take minutes, and its time."""
+        self.report(f'{name} ...')
+        sys.stdout.flush()
+        begin = time.monotonic()
+        yield
+        self.report(f'  took {time.monotonic() - begin:.1f} s')
+
     # -- writing ---------------------------------------------------------------------------------------------
 
     @cached_property
@@ -111,7 +123,8 @@ class Exporter:
             size = [max(side, TRACED_SIDE) for side in self.size] if self.dynamic else self.size
             images = self.normalise(random_images(size, self.batch or 2, channels=self.channels))
             try:
-                return formats.trace(self.network.eval(), file_input(images, self.about), free)
+                with self._step(f'Tracing the network for images of {"any size" if self.dynamic else "one size"}'):
+                    return formats.trace(self.network.eval(), file_input(images, self.about), free)
             except Exception as error:  # whatever the tracer raises
                 failure = error
             self.report(f'The network cannot be exported for images of any {"size" if self.dynamic else "number"}: '
@@ -124,7 +137,8 @@ class Exporter:
         """Return the float32 ONNX model, from which every .onnx and .xml file is made."""
         program = self.program
         opset = formats.REGION_OPSET if hasattr(self.network.model, 'roi_head') else formats.OPSET
-        return formats.to_onnx(program, self.network.names, self.layers, opset, operators.translations(opset))
+        with self._step('Converting it to ONNX'):
+            return formats.to_onnx(program, self.network.names, self.layers, opset, operators.translations(opset))
 
     def _convert(self, suffix: str, precision: str) -> Any:
         """Return the model of a format, in int8 if that is the precision."""
@@ -137,8 +151,9 @@ class Exporter:
             return model
         if not self.images:
             raise UserError('int8 takes its ranges from training images, and there are none.')
-        return int8.quantize(model, [file_input(self._fit(image), self.about) for image in self.images],
-                             self.quantized)
+        with self._step(f'Quantizing it with {len(self.images)} images'):
+            return int8.quantize(model, [file_input(self._fit(image), self.about) for image in self.images],
+                                 self.quantized)
 
     def export(self, path: Path, precision: str = 'fp32') -> bool:
         """Write a file and check it.
@@ -159,9 +174,9 @@ class Exporter:
         with tempfile.TemporaryDirectory(prefix=path.stem, dir=path.parent) as folder:
             unchecked = Path(folder, path.name)
             formats.save(self._convert(path.suffix, precision), unchecked, self.metadata(precision))
-            self.report(f'{path.name} ({self.about["part"]}, {precision}) beside PyTorch in float32:')
-            good = compare(open_exported(unchecked).run_normalised, self.reference.by_name, self.examples(),
-                           precision, self.report, 'boxes' in self.reference.names)
+            with self._step(f'Comparing {path.name} ({self.about["part"]}, {precision}) with PyTorch in float32'):
+                good = compare(open_exported(unchecked).run_normalised, self.reference.by_name, self.examples(),
+                               precision, self.report, 'boxes' in self.reference.names)
             name = path if good else above_tolerance(path)
             for written, final in zip(parts(unchecked), parts(name)):
                 written.replace(final)

@@ -38,7 +38,7 @@ def run_exported(network: BaseModel, exported: Exported, settings: dict[str, Any
     """
     _check_metadata(exported, network, settings)
     if task_of(network) == 'classification':
-        network.backbone, network.head, network.head_dist = ExportedNetwork(exported), nn.Identity(), None
+        network.backbone, network.head = ExportedNetwork(exported), nn.Identity()
     elif task_of(network) == 'segmentation':
         head, part = network.decode_head, ExportedNetwork(exported, getattr(network.decode_head, 'threshold', None))
         network.backbone, network.neck = nn.Identity(), None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, cause
 
 # Runtimes that open each suffix; the first is the default. ONNX Runtime's thread pool is its own, as is OpenVINO's.
 RUNTIMES = {'.onnx': ('onnxruntime', 'openvino'), '.xml': ('openvino', ), '.pt2': ('torch', )}
@@ -21,7 +21,7 @@ Run = Callable[[Tensor], dict[str, Tensor]]
 
 def is_exported(path: str | Path) -> bool:
     """Return whether a file's name is one of an exported file, not of a checkpoint."""
-    return Path(path).suffix in RUNTIMES
+    return Path(path).suffix.lower() in RUNTIMES
 
 
 def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
@@ -38,8 +38,8 @@ def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
     Raises:
         UserError: no such file, one that is damaged or was not exported here, or a runtime that does not open it.
     """
-    path = Path(path)
-    allowed = RUNTIMES.get(path.suffix, ())
+    path = Path(path).absolute()  # a pickled Exported opens it again, perhaps in another folder
+    allowed = RUNTIMES.get(path.suffix.lower(), ())
     if not path.is_file() or not allowed:
         raise UserError(f'{path} is no file with the suffix {", ".join(RUNTIMES)}.')
     runtime = runtime or allowed[0]
@@ -52,7 +52,7 @@ def open_exported(path: str | Path, runtime: str | None = None) -> 'Exported':
     except Exception as error:  # each runtime raises its own exceptions for a damaged file
         with path.open('rb') as file:
             raise UserError(f'{path} ({path.stat().st_size:,} bytes, starting with {file.read(16)!r}) cannot be opened '
-                            f'by {runtime}: {type(error).__name__}: {" ".join(str(error).split())[:300]}') from error
+                            f'by {runtime}: {cause(error)}') from error
     if not text:
         raise UserError(f'{path} lacks the metadata that tools/export.py writes: export it from its config.')
     return Exported(path, runtime, text, run)

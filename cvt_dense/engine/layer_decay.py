@@ -58,7 +58,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 continue
             layer, num_layers = backbone.get_layer_depth(name, 'backbone.')
             lr = self.base_lr * self.decay_rate**(num_layers - 1 - layer)
-            free_name = name.endswith(('cls_token', 'dist_token')) or name in free
+            free_name = name.endswith('cls_token') or name in free
             decays = param.ndim > 1 and not free_name and not any(key in name for key in self.no_decay_keys)
             weight_decay = (self.base_wd or 0.) if decays else 0.
             group = groups.setdefault((lr, weight_decay), dict(params=[], lr=lr, weight_decay=weight_decay))

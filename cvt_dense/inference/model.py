@@ -1,6 +1,7 @@
 """Load a trained model, with its pipeline and class names."""
 import copy
 import inspect
+import logging
 import os
 import re
 import tempfile
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
+from mmengine.logging import print_log
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 from PIL import Image
@@ -25,7 +27,7 @@ from ..config.walk import class_of, datasets_of, dicts, metainfo, type_name
 from ..console import printable, prints_to_log
 from ..deploy.exported import run_exported
 from ..deploy.runtime import Exported, is_exported, open_exported
-from ..errors import UserError, checked, refusals_of
+from ..errors import UserError, cause, checked, refusals_of
 from ..images import check_loaded, open_image
 from ..images import load as load_image
 from ..models.autocast import DTYPES, return_float32
@@ -121,7 +123,7 @@ class Model:
         except UserError as error:  # for bytes it names a temporary file
             raise UserError(str(error).replace(repr(image), name)) from error
         except Exception as error:  # every decoder raises its own exception for a damaged file
-            raise UserError(f'{name} cannot be read as an image ({type(error).__name__}: {error}).') from error
+            raise UserError(f'{name} cannot be read as an image ({cause(error)}).') from error
 
 
 @checked
@@ -147,14 +149,14 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         of PyTorch.
 
     Raises:
-        UserError: the config or the checkpoint does not exist or cannot be read, they do not fit each other, or the
-            task is unknown; or published weights need other images than the config prepares.
+        UserError: the config, the checkpoint or the device does not exist or cannot be read, they do not fit each
+            other, or the task is unknown; or published weights need other images than the config prepares.
     """
-    device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
+    device = _existing(('cuda' if torch.cuda.is_available() else 'cpu') if device is None else device)
     cfg = read_config(str(config), cfg_options, data_root and str(data_root))
     if checkpoint is None and not is_published(config):
         raise UserError(f'{config}: give its checkpoint, too; a published model holds both.')
-    trained = read_trained(str(checkpoint or cfg.filename), runtime, amp)
+    trained = read_trained(str(cfg.filename if checkpoint is None else checkpoint), runtime, amp)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
         network = build_trained(cfg, trained).to(device).eval()
         task = task_of(network)
@@ -168,6 +170,15 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
         if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
             palette = choose_palette(classes)
         return Model(network, cfg, task, classes, palette, *build_pipeline(cfg, task), amp)
+
+
+def _existing(device: str) -> str:
+    """Return a device that computes; raise ``UserError`` for others."""
+    try:
+        torch.zeros(1, device=device).tolist()
+    except Exception as error:  # each kind of device raises its own
+        raise UserError(f'device={device!r} cannot be used here: {cause(error)}') from error
+    return device
 
 
 @dataclass(frozen=True)
@@ -210,6 +221,10 @@ def read_trained(source: str, runtime: str | None = None, amp: str | None = None
     if amp:
         raise UserError(f'amp={amp!r}: {source} has the precision of its export: leave amp out, or export it again.')
     exported = open_exported(source, runtime)
+    size = exported.metadata['input_size']
+    if size and exported.metadata['task'] == 'segmentation':  # detectors fit images into it, classifiers crop them
+        print_log(f'{source} takes images and crops of {size[0]}x{size[1]} pixels (height x width) alone: if the test '
+                  'pipeline makes others, export it with --dynamic.', 'current', logging.WARNING)
     return Trained(source, exported.metadata, exported)
 
 
@@ -224,6 +239,8 @@ def build_trained(cfg: Config, trained: Trained, check: bool = True) -> BaseMode
     Raises:
         UserError: they do not fit each other, or published weights need other images than the config prepares.
     """
+    if not isinstance(cfg.get('model'), dict):
+        raise UserError(f'{cfg.filename} has model={cfg.get("model")!r}: give the settings of a model.')
     heads = [key for key in cfg.model if key.endswith('head')]  # of detectors and segmentors
     if trained.outputs and not heads and cfg.model.get('num_classes') is None:
         cfg.model.num_classes = trained.outputs

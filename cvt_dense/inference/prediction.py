@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from supervision import Detections
 
 BATCH = 8  # most images that are predicted together
+SAME_OBJECT = 0.65  # IoU of boxes; detectors suppress those of one class from 0.5 to 0.65, so these stay as they are
 
 
 @checked
-def predict(model: Model, images: Any, slice: int | None = None, overlap: float = 0.2, score_thr: float = 0.) -> Any:
+def predict(model: Model, images: Any, slice: int | None = None, overlap: float = 0.2, score_thr: float = 0.,
+            by_class: bool = False) -> Any:
     """Predict one image, or a list of images.
 
     Several threads may call it at once with one model. Memory holds the predictions of a list and at most eight images.
@@ -37,6 +39,8 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         overlap: fraction of their side by which neighbouring slices overlap.
         score_thr: objects with a lower score are left out. With a threshold from 0.1 the pieces of an object in several
             slices are merged; with a lower one the piece with the highest score is kept.
+        by_class: return a detector's boxes as it suppresses them, class by class, as for scores. By default an object
+            has one label: of boxes whose IoU is above 0.65, that with the highest score is kept.
 
     Returns:
         The prediction for the one image, or a list with one for each image.
@@ -52,7 +56,7 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         ValueError, RuntimeError: the network cannot take an image, for example one that is too small.
     """
     if not isinstance(images, (list, tuple)):
-        return predict(model, [images], slice, overlap, score_thr)[0]
+        return predict(model, [images], slice, overlap, score_thr, by_class)[0]
     if not 0 <= score_thr <= 1:
         raise UserError(f'score_thr={score_thr}: allowed is a number from 0 to 1.')
     for image in images:
@@ -61,10 +65,10 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         check_slice(slice, overlap)
         if model.task not in DENSE:
             raise UserError(f'slice={slice}: allowed for detection and segmentation, this model does {model.task}.')
-        return [_predict_large(model, image, slice, overlap, score_thr) for image in images]
+        return [_predict_large(model, image, slice, overlap, score_thr, by_class) for image in images]
     collate = pseudo_collate if model.task in DENSE else default_collate
-    convert = dict(detection=partial(_detections, score_thr=score_thr), segmentation=_label_map,
-                   classification=_probabilities)[model.task]
+    convert = dict(detection=partial(_detections, score_thr=score_thr, by_class=by_class),
+                   segmentation=_label_map, classification=_probabilities)[model.task]
     samples, predictions = (_prepare(model, _read(model, image)) for image in images), []
     for _, same in groupby(samples, lambda sample: sample['inputs'].shape):
         while batch := list(islice(same, BATCH)):
@@ -90,11 +94,12 @@ def _prepare(model: Model, array: np.ndarray) -> dict[str, Any]:
                         f'x height; {type(error).__name__}: {error}).') from error
 
 
-def _predict_large(model: Model, image: Any, size: int, overlap: float, score_thr: float) -> 'Detections | np.ndarray':
+def _predict_large(model: Model, image: Any, size: int, overlap: float, score_thr: float,
+                   by_class: bool) -> 'Detections | np.ndarray':
     """Predict one image in slices, unless it fits into one."""
     image = _read(model, image, by_window=True)
     if max(image.shape[:2]) <= size:
-        return predict(model, image[:, :], score_thr=score_thr)  # which reads one that is read by window
+        return predict(model, image[:, :], score_thr=score_thr, by_class=by_class)  # reads what is read by window
 
     def predict_slice(window: np.ndarray) -> Any:
         bar.update()
@@ -103,7 +108,7 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
     number = math.prod(len(slice_starts(side, size, overlap)) for side in image.shape[:2])
     with tqdm(total=number, desc='slices', delay=1, leave=False, disable=None) as bar:
         prediction = predict_slices(model.network, predict_slice, image, size, overlap, score_thr)
-    return prediction if isinstance(prediction, np.ndarray) else _name_classes(model, prediction)
+    return prediction if isinstance(prediction, np.ndarray) else _finish(model, prediction, by_class)
 
 
 def _check_type(model: Model, image: Any) -> None:
@@ -119,13 +124,18 @@ def _check_type(model: Model, image: Any) -> None:
                         'allowed is (H, W, 3), uint8, BGR.')
 
 
-def _detections(model: Model, sample: Any, score_thr: float) -> 'Detections':
+def _detections(model: Model, sample: Any, score_thr: float, by_class: bool) -> 'Detections':
     from supervision import Detections
     objects = Detections.from_mmdetection(sample)
-    return _name_classes(model, objects[objects.confidence >= score_thr])
+    return _finish(model, objects[objects.confidence >= score_thr], by_class)
 
 
-def _name_classes(model: Model, objects: 'Detections') -> 'Detections':
+def _finish(model: Model, objects: 'Detections', by_class: bool) -> 'Detections':
+    """Return objects with their class names, one label for each object unless ``by_class``."""
+    if not by_class:
+        from mmcv.ops import nms
+        _, kept = nms(objects.xyxy.astype(np.float32), objects.confidence.astype(np.float32), SAME_OBJECT)
+        objects = objects[np.sort(kept)]
     objects.data['class_name'] = np.array([model.name(number) for number in objects.class_id], str)
     return objects
 

@@ -103,7 +103,7 @@ class SoftmaxAttention(nn.Module):
 class ConvAttention(nn.Module):
     """Multi-head attention whose q, k and v are convolved over the map before their linear layers.
 
-    The T tokens (CLS, distillation) in front of the map's tokens bypass the convolutions and join q, k and v before the
+    The T tokens (CLS) in front of the map's tokens bypass the convolutions and join q, k and v before the
     linear layers (the authors' behaviour). The scale is ``embed_dims ** -0.5``, not ``head_dims ** -0.5``.
 
     This is the default type of ``attn_cfg``. A variant is a subclass in a file of its own in ``variants/``, registered

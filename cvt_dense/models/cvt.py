@@ -79,7 +79,6 @@ class StageOptions:
     patch_stride: int
     patch_padding: int
     cls_token: bool
-    dist_token: bool = False
     mlp_ratio: float = 4.
     drop_rate: float = 0.
     attn_drop_rate: float = 0.
@@ -92,7 +91,7 @@ class StageOptions:
 
 
 class CvTStage(nn.Module):
-    """Token embedding, optional CLS and distillation tokens, and blocks.
+    """Token embedding, optional CLS token, and blocks.
 
     Args:
         in_channels: channels of the map that comes in.
@@ -119,7 +118,6 @@ class CvTStage(nn.Module):
         self.patch_embed = ConvEmbed(in_channels, dims, options.patch_size, options.patch_stride,
                                      options.patch_padding)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if options.cls_token else None
-        self.dist_token = nn.Parameter(torch.zeros(1, 1, dims)) if options.dist_token else None
         side = options.pos_embed
         self.pos_embed = nn.Parameter(torch.zeros(1, dims, side, side)) if side else None
         self.pos_drop = nn.Dropout(options.drop_rate)
@@ -127,25 +125,22 @@ class CvTStage(nn.Module):
         self.with_cp = with_cp
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None, Shape]:
-        """Map (B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, and (H', W').
-
-        With a distillation token the second is (B, 2, embed_dims): CLS, then the distillation token.
-        """
+        """Map (B, C, H, W) to map tokens (B, H' * W', embed_dims), CLS (B, 1, embed_dims) or None, and (H', W')."""
         x, hw_shape = self.patch_embed(x)
         if self.pos_embed is not None:
             resize = hw_shape != tuple(self.pos_embed.shape[2:])
             grid = F.interpolate(self.pos_embed, hw_shape, mode='bicubic') if resize else self.pos_embed
             x = x + grid.flatten(2).transpose(1, 2).to(x.dtype)
-        prefix = [token for token in (self.cls_token, self.dist_token) if token is not None]
+        prefix = 0 if self.cls_token is None else 1
         if prefix:
-            x = torch.cat((*(token.expand(x.shape[0], -1, -1).to(x.dtype) for token in prefix), x), dim=1)
+            x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x), dim=1)
         x = self.pos_drop(x)
         for block in self.blocks:
             if self.with_cp and x.requires_grad:
                 x = checkpoint_block(block, x, hw_shape)
             else:
                 x = block(x, hw_shape)
-        return x[:, len(prefix):], x[:, :len(prefix)] if prefix else None, hw_shape
+        return x[:, prefix:], x[:, :prefix] if prefix else None, hw_shape
 
 
 @MODELS.register_module()
@@ -178,8 +173,6 @@ class CvT(StrictLoading, BaseModule):
             last stage. The number after the last stage, 3, is a max-pooled map of half the last resolution (stride
             32). Default: every stage.
         with_cls_token: whether the last stage has a CLS token; with False no stage has one. Default: as in ``arch``.
-        with_dist_token: whether the last stage has a second token, ``dist_token``, for distillation. ``'cls_token'``
-            returns it as a second (B, C). Maps contain neither of the two tokens.
         drop_rate: dropout probability, one value or one per stage. Default: as in ``arch``.
         attn_drop_rate: dropout probability of attention weights, one value or one per stage. Default: as in ``arch``.
         drop_path_rate: stochastic depth. One value is that of the last block, and the rate grows linearly from 0 at the
@@ -226,7 +219,6 @@ class CvT(StrictLoading, BaseModule):
                  out_type: str = 'featmap',
                  out_indices: Sequence[int] | None = None,
                  with_cls_token: bool | None = None,
-                 with_dist_token: bool = False,
                  drop_rate: float | Sequence[float] | None = None,
                  attn_drop_rate: float | Sequence[float] | None = None,
                  drop_path_rate: float | Sequence[float] | None = None,
@@ -241,7 +233,7 @@ class CvT(StrictLoading, BaseModule):
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
         stages = resolve_stages(
-            arch, with_cls_token, with_dist_token, drop_path_rate, drop_rates=drop_rate, attn_drop_rates=attn_drop_rate,
+            arch, with_cls_token, drop_path_rate, drop_rates=drop_rate, attn_drop_rates=attn_drop_rate,
             attn_cfg=attn_cfg, layer_scale_init_value=layer_scale_init_value, pos_embed=pos_embed)
         self.in_channels = in_channels
         self.out_type = out_type
@@ -251,9 +243,8 @@ class CvT(StrictLoading, BaseModule):
         if not -1 <= frozen_stages < len(stages):
             raise ValueError(f'frozen_stages={frozen_stages}: allowed are -1 (freeze nothing) to {len(stages) - 1} '
                              f'(freeze stages 0 to {len(stages) - 1}).')
-        if (out_type == 'cls_token' or with_dist_token) and not stages[-1].cls_token:
-            raise ValueError("out_type='cls_token' and with_dist_token=True need a CLS token in the last stage: set "
-                             "with_cls_token=True.")
+        if out_type == 'cls_token' and not stages[-1].cls_token:
+            raise ValueError("out_type='cls_token' needs a CLS token in the last stage: set with_cls_token=True.")
         stages = stages[:max(self.out_indices) + 1]  # stages that no output needs are neither built nor run
         self.depths = tuple(stage.depth for stage in stages)
         channels, strides = [in_channels], [1]
@@ -267,8 +258,6 @@ class CvT(StrictLoading, BaseModule):
         strides.append(strides[-1] * 2)
 
         self.out_channels = tuple(channels[i + 1] for i in self.out_indices)
-        if out_type == 'cls_token' and with_dist_token:
-            self.out_channels *= 2
         self.out_strides = tuple(strides[i + 1] for i in self.out_indices)
         if out_type == 'featmap':
             for i, dims in zip(self.out_indices, self.out_channels):
@@ -290,10 +279,8 @@ class CvT(StrictLoading, BaseModule):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 init_linear(module)
-            elif isinstance(module, CvTStage):
-                for token in (module.cls_token, module.dist_token):
-                    if token is not None:
-                        nn.init.trunc_normal_(token, std=0.02)
+            elif isinstance(module, CvTStage) and module.cls_token is not None:
+                nn.init.trunc_normal_(module.cls_token, std=0.02)
 
     def train(self, mode: bool = True) -> 'CvT':
         """Set the mode, except for frozen stages and, with ``norm_eval``, BatchNorm."""
@@ -330,7 +317,7 @@ class CvT(StrictLoading, BaseModule):
     def no_weight_decay(self) -> set[str]:
         """Return the names of parameters of several dimensions that do not decay: tokens and positions."""
         return {name for name, _ in self.named_parameters()
-                if re.search(r'(cls_token|dist_token|pos_embed)$', name)}
+                if re.search(r'(cls_token|pos_embed)$', name)}
 
     def compile(self, *args, **kwargs) -> None:
         """Compile each size of images by itself, unless ``dynamic`` is given.
@@ -355,7 +342,7 @@ class CvT(StrictLoading, BaseModule):
             if self.out_type == 'featmap' and i in self.out_indices:
                 outs.append(to_map(getattr(self, f'norm{i}')(tokens), hw_shape))
         if self.out_type == 'cls_token':
-            return self.norm(cls_token).unbind(dim=1)  # CLS, and the distillation token if there is one
+            return (self.norm(cls_token)[:, 0], )
         if self.out_type == 'avg_featmap':
             return (self.norm(tokens).mean(dim=1), )
         level = len(self.depths)
@@ -370,6 +357,10 @@ class CvT(StrictLoading, BaseModule):
 
         No norm has been applied to the tokens. Stages that are not asked for are not computed.
         """
+        if torch.compiler.is_dynamo_compiling() and torch.is_grad_enabled():
+            # With dynamic=True torch 2.13 cannot compile what the backward pass keeps: "cannot determine truth value of
+            # Relational". A look-up makes the sides constants, so that each size is compiled by itself.
+            [{}.get(side) for side in x.shape[2:]]
         for stage in self.stages:
             tokens, cls_token, hw_shape = stage(x)
             yield tokens, cls_token, hw_shape
@@ -392,13 +383,13 @@ def to_map(tokens: Tensor, hw_shape: Shape) -> Tensor:
 # -- options -----------------------------------------------------------------------------------------
 
 
-def resolve_stages(arch: str | Mapping[str, Any], with_cls_token: bool | None, with_dist_token: bool,
+def resolve_stages(arch: str | Mapping[str, Any], with_cls_token: bool | None,
                    drop_path_rate: float | Sequence[float] | None, **options: Any) -> list[StageOptions]:
     """Return the options of each stage.
 
     Args:
         arch: a name in :data:`ARCH_ZOO`, or a dict.
-        with_cls_token, with_dist_token, drop_path_rate: those of :class:`~cvt_dense.models.CvT`, which replace what
+        with_cls_token, drop_path_rate: those of :class:`~cvt_dense.models.CvT`, which replace what
             ``arch`` has.
         options: values of :class:`StageOptions` that replace those of ``arch`` unless they are None, each one value or
             a list with one per stage.
@@ -430,7 +421,6 @@ def resolve_stages(arch: str | Mapping[str, Any], with_cls_token: bool | None, w
                      attention={name: column[i] for name, column in values.items() if name not in names})
         for i in range(number)]
     stages[-1].cls_token = stages[-1].cls_token or bool(with_cls_token)
-    stages[-1].dist_token = with_dist_token
     if drop_path_rate is not None and not isinstance(drop_path_rate, (list, tuple)):  # grows through the whole network
         rates = torch.linspace(0, drop_path_rate, sum(stage.depth for stage in stages), device='cpu')
         block_rates = rates.split([stage.depth for stage in stages])

@@ -11,7 +11,6 @@ from ..config.walk import type_name
 from ..models.cvt import init_linear
 from ..registry import MODELS
 from ..weights import StrictLoading
-from .distillation import Distillation
 
 
 @MODELS.register_module()
@@ -19,42 +18,32 @@ class ImageClassifier(StrictLoading, BaseModel):
     """A backbone that returns one vector per image, and one Linear on it.
 
     Args:
-        backbone: config (or module) whose forward returns ``((B, C), )``, with a distillation token
-            ``((B, C), (B, C))``, and whose ``out_channels`` ends with C: :class:`CvT` with ``out_type``
-            'cls_token' or 'avg_featmap', :class:`TimmBackbone` with 'pooled'.
+        backbone: config (or module) whose forward returns ``((B, C), )``, and whose ``out_channels`` is ``(C, )``:
+            :class:`CvT` with ``out_type`` 'cls_token' or 'avg_featmap', :class:`TimmBackbone` with 'pooled'.
         num_classes: outputs of the head.
         data_preprocessor: config; a ``ClassificationPreprocessor`` without ``num_classes`` gets this
             classifier's.
-        distillation: arguments of :class:`~cvt_dense.pretraining.distillation.Distillation`: a teacher to learn from
-            beside the labels. It is part of no checkpoint; testing does not need it. With ``token=True`` there is
-            ``head_dist`` on the backbone's distillation token, and logits are the mean of both heads.
         init_cfg: as in any MMEngine module.
 
     Raises:
         ValueError: the backbone returns maps.
-        UserError: a setting of ``distillation`` is not allowed.
     """
 
     task = 'classification'
 
     def __init__(self, backbone: dict[str, Any] | nn.Module, num_classes: int = 1000,
-                 data_preprocessor: dict[str, Any] | None = None, distillation: dict[str, Any] | None = None,
+                 data_preprocessor: dict[str, Any] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         data_preprocessor = dict(data_preprocessor or dict(type='cvt_dense.ClassificationPreprocessor'))
         if type_name(data_preprocessor) == 'ClassificationPreprocessor':
             data_preprocessor.setdefault('num_classes', num_classes)
         super().__init__(data_preprocessor, init_cfg)
-        self.distillation = Distillation(**distillation) if distillation else None
-        token = self.distillation is not None and self.distillation.token
-        if token and isinstance(backbone, dict):
-            backbone = dict(backbone, with_dist_token=True)
         self.backbone = backbone if isinstance(backbone, nn.Module) else MODELS.build(backbone)
         if getattr(self.backbone, 'out_type', None) == 'featmap':
             raise ValueError("model.backbone.out_type='featmap' returns maps; a classifier needs one vector "
                              "per image: use 'cls_token' or 'avg_featmap', or 'pooled' of a TimmBackbone.")
         self.num_classes = num_classes
         self.head = init_linear(nn.Linear(self.backbone.out_channels[-1], num_classes))
-        self.head_dist = init_linear(nn.Linear(self.backbone.out_channels[-1], num_classes)) if token else None
 
     def forward(self, inputs: Tensor, labels: Tensor | None = None, paths: Sequence[str] | None = None,
                 mode: str = 'tensor') -> Tensor | dict[str, Tensor] | list[dict[str, Any]]:
@@ -68,20 +57,12 @@ class ImageClassifier(StrictLoading, BaseModel):
 
         Returns:
             ``'tensor'``: logits (B, num_classes). ``'loss'``: dict with ``loss``, the mean cross
-            entropy; with a teacher :meth:`Distillation.losses`' dict. ``'predict'``: one dict per image with
+            entropy. ``'predict'``: one dict per image with
             ``logits`` (num_classes, ), ``pred_label`` and, where given, ``label`` (-1: unknown) and ``path``.
         """
-        features = self.backbone(inputs)
-        logits = self.head(features[0])
-        learning = logits, logits  # the heads that learn from the labels and from the teacher
-        if self.head_dist is not None:
-            learning = logits, self.head_dist(features[1])
-            logits = (learning[0] + learning[1]) / 2
+        logits = self.head(self.backbone(inputs)[0])
         if mode == 'tensor':
             return logits
-        if mode == 'loss' and self.distillation is not None:
-            normalisation = self.data_preprocessor.mean, self.data_preprocessor.std
-            return self.distillation.losses(tuple(map(Tensor.float, learning)), labels, inputs, normalisation)
         logits = logits.float()
         if mode == 'loss':
             return dict(loss=F.cross_entropy(logits, labels))

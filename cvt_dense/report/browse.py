@@ -105,7 +105,7 @@ def add_samples(report: Report, samples: Sequence[dict[str, Any]], data_set: Any
 
 def _draw(image: Image.Image, sample: Any, classes: Sequence[str], palette: Sequence[Any]) -> Image.Image:
     if 'gt_sem_seg' in sample:
-        return thumbnail(image, sample.gt_sem_seg.data[0].cpu().numpy(), palette)
+        return thumbnail(image, sample.gt_sem_seg.data[0].cpu().numpy(), palette, classes)
     boxes = sample.gt_instances.bboxes
     boxes, masks = getattr(boxes, 'tensor', boxes).cpu().numpy(), None
     if 'masks' in sample.gt_instances and len(boxes):
@@ -190,7 +190,8 @@ def add_pixel_statistics(report: Report, split: str, infos: Sequence[dict[str, A
 
     def with_label_map(info: dict[str, Any]) -> Image.Image:
         image = picture(info)
-        return side_by_side(image, thumbnail(image, load(dict(info, seg_fields=[]))['gt_seg_map'], palette))
+        label_map = load(dict(info, seg_fields=[]))['gt_seg_map']
+        return side_by_side(image, thumbnail(image, label_map, palette, classes))
 
     for info in tqdm(infos, desc=f'label maps of {split}', unit=' images', leave=False, disable=None):
         number = report.add_image(info['img_path'], partial(with_label_map, info))

@@ -141,8 +141,8 @@ class CollectHook(Hook):
         if self.task == 'classification':
             return side_by_side(image)
         if self.task == 'segmentation':
-            return side_by_side(*(thumbnail(image, cv2.imdecode(label_map, cv2.IMREAD_UNCHANGED), self.palette)
-                                  for label_map in record['maps']))
+            return side_by_side(*(thumbnail(image, cv2.imdecode(label_map, cv2.IMREAD_UNCHANGED), self.palette,
+                                            self.classes) for label_map in record['maps']))
         shown = record['shown']
         truth = sv.Detections(record['gt_boxes'], class_id=np.array(record['gt_labels'], int))
         predicted = sv.Detections(record['boxes'], class_id=record['labels'], confidence=record['scores'])[shown]
@@ -175,7 +175,7 @@ def picture(info: dict[str, Any]) -> Image.Image:
 
 
 def thumbnail(image: Image.Image, labels: sv.Detections | np.ndarray, palette: Sequence[Sequence[int]],
-              classes: Sequence[str] | None = None) -> Image.Image:
+              classes: Sequence[str]) -> Image.Image:
     """Return an image, ``SIDE`` pixels long, with objects or a label map drawn on it.
 
     Args:
@@ -184,8 +184,8 @@ def thumbnail(image: Image.Image, labels: sv.Detections | np.ndarray, palette: S
         palette: RGB colour of each class.
         classes: names, which are written beside objects.
     """
-    name = None if classes is None else classes.__getitem__
     factor = SIDE / max(image.size)
     size = tuple(max(round(factor * side), 1) for side in image.size)
     labels = scale_labels(labels, image.size, size)
-    return Image.fromarray(draw_labels(np.asarray(image.resize(size)), labels, name, palette))
+    return Image.fromarray(draw_labels(np.asarray(image.resize(size)), labels, classes.__getitem__, palette,
+                                       isinstance(labels, sv.Detections)))

@@ -1,7 +1,7 @@
 """Report the errors of a detector."""
 import contextlib
 import io
-from collections import defaultdict
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +12,9 @@ from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import precision_recall_curve
 
 from .page import Cell, Report, largest
+
+CAUSES = 'other class', 'repeated', 'misplaced', 'both', 'background', 'missed'  # TIDE: Cls, Dupe, Loc, Both, Bkg, Miss
+MISSED = CAUSES.index('missed')
 
 
 def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type: str) -> COCOeval:
@@ -65,8 +68,9 @@ def match(evaluation: COCOeval) -> tuple[np.ndarray, np.ndarray]:
     """Return pycocotools' matches at IoU 0.5, without crowds.
 
     Returns:
-        detections (D, 4) with class, image, score and whether it is a hit, the highest score first, and objects (N, 3)
-        with class, image and the score of the detection that hits it, -1 if there is none.
+        detections (D, 5) with class, image, score, whether it is a hit, and its number among those of all records, the
+        highest score first, and objects (N, 4) with class, image, the score of the detection that hits it, -1 if there
+        is none, and its number.
     """
     areas, images = len(evaluation.params.areaRng), len(evaluation.params.imgIds)
     detections, objects = [], []
@@ -75,12 +79,12 @@ def match(evaluation: COCOeval) -> tuple[np.ndarray, np.ndarray]:
             continue  # neither objects nor detections, or of objects of one size only
         class_and_image = number // (areas * images), number % images
         score = dict(zip(entry['dtIds'], entry['dtScores']))
-        detections += [(*class_and_image, score[i], hit > 0) for i, hit, ignored in zip(
+        detections += [(*class_and_image, score[i], hit > 0, i - 1) for i, hit, ignored in zip(
             entry['dtIds'], entry['dtMatches'][0], entry['dtIgnore'][0]) if not ignored]
-        objects += [(*class_and_image, score.get(hit, -1.)) for hit, ignored in zip(
-            entry['gtMatches'][0], entry['gtIgnore']) if not ignored]
-    matched = np.array(detections, float).reshape(-1, 4)
-    return matched[np.argsort(-matched[:, 2], kind='stable')], np.array(objects, float).reshape(-1, 3)
+        objects += [(*class_and_image, score.get(hit, -1.), i - 1) for i, hit, ignored in zip(
+            entry['gtIds'], entry['gtMatches'][0], entry['gtIgnore']) if not ignored]
+    matched = np.array(detections, float).reshape(-1, 5)
+    return matched[np.argsort(-matched[:, 2], kind='stable')], np.array(objects, float).reshape(-1, 4)
 
 
 def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, float, float]:
@@ -120,7 +124,7 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         record['shown'] = np.asarray(record['scores']) >= threshold
     _add_precision(report, evaluations, classes)
     errors = _add_classes(report, len(records), detections, objects, threshold, classes)
-    _add_confusion(report, records, threshold, classes)
+    add_causes(report, records, detections, objects, threshold, classes)
     _add_worst(report, errors)
 
 
@@ -177,21 +181,50 @@ def _add_classes(report: Report, images: int, detections: np.ndarray, objects: n
     return counts[:2]
 
 
-def _add_confusion(report: Report, records: Sequence[dict[str, Any]], threshold: float, classes: Sequence[str]) -> None:
-    report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, by supervision at IoU 0.5 and '
-                       f'score {threshold:.3f}. Boxes of one class are matched first, then those of different '
-                       'classes, each by falling IoU. Detections of crowds count as background.')
-    matrix = np.zeros((len(classes) + 1, ) * 2, int)
-    cells = defaultdict(list)
-    for i, record in enumerate(records):
-        shown, known = record['shown'], np.equal(record['gt_crowd'], 0)
-        of_image = sv.ConfusionMatrix.evaluate_detection_batch(
-            np.column_stack([record['boxes'], record['labels'], record['scores']])[shown].reshape(-1, 6),
-            np.column_stack([record['gt_boxes'], record['gt_labels']])[known].reshape(-1, 5), len(classes), 0., 0.5)
-        matrix += of_image
-        for cell in zip(*of_image.nonzero()):
-            cells[cell].append(i)
-    report.add_confusion(matrix, [*classes, 'background'], lambda row, column: cells[row, column])
+def add_causes(report: Report, records: Sequence[dict[str, Any]], detections: np.ndarray, objects: np.ndarray,
+               threshold: float, classes: Sequence[str]) -> None:
+    """Add TIDE's causes of false detections and missed objects, and the confusion matrix; see :func:`match`.
+
+    TIDE calls a box misplaced if it also touches an object of its own class; here no confusion is hidden so.
+    """
+    boxes, truth = (np.concatenate([np.reshape(r[key], (-1, 4)) for r in records]) for key in ('boxes', 'gt_boxes'))
+    detections, background, events = detections[detections[:, 2] >= threshold].astype(int), len(classes), []
+    for i in range(len(records)):
+        found, there = detections[detections[:, 1] == i], objects[objects[:, 1] == i]
+        labels = np.append(there[:, 0], background).astype(int)
+        overlaps = np.zeros((len(labels), len(found)))  # nothing overlaps the background
+        overlaps[:-1] = sv.box_iou_batch(truth[there[:, 3].astype(int)], boxes[found[:, 4]])
+        same = labels[:, None] == found[:, 0]
+        own, other = overlaps * same, overlaps * ~same
+        confused = (other.max(0) >= 0.5) & (other.max(0) >= own.max(0))
+        nearest = np.where(confused, other, own).argmax(0)
+        conditions = found[:, 3] > 0, confused, own.max(0) >= 0.5, own.max(0) >= 0.1, other.max(0) >= 0.1
+        cause = np.select(conditions, [-1, 0, 1, 2, 3], 4)
+        annotated = np.select([cause < 0, cause == 0], [found[:, 0], labels[nearest]], background)
+        events += zip(annotated, found[:, 0], cause, itertools.repeat(i))
+        events += [(labels[k], background, -1 if k in nearest[cause == 2] else MISSED, i) for k in np.setdiff1d(
+            np.flatnonzero(there[:, 2] < threshold), nearest[cause == 0])]
+    rows, columns, causes, images = np.array(events, int).reshape(-1, 4).T
+
+    def cell(k: int, cause: int) -> Cell:
+        chosen = images[(causes == cause) & ((rows if cause == MISSED else columns) == k)]
+        return Cell(len(chosen), largest(np.bincount(chosen)))
+
+    totals = np.bincount(causes[causes >= 0], minlength=len(CAUSES))
+    report.summary.append(f'Of {totals[:MISSED].sum()} false detections {totals[0]} are on an object of another class, '
+                          f'{totals[4]} on the background, and the others repeat or miss the place of an object.')
+    report.add_section(
+        'Causes', f'By TIDE (Bolya et al. 2020) at score {threshold:.3f}: a false detection is on an object of another '
+        'class (IoU 0.5), repeats one of its class, is misplaced (0.1 to 0.5), both misplaced and of another class, or '
+        'on the background. A missed object is one that no detection is on, and none of its class beside.')
+    report.add_table(['class', *CAUSES], [
+        [name, *(cell(k, cause) for cause in range(len(CAUSES)))] for k, name in enumerate(classes)])
+    report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, at IoU 0.5. A detection counts '
+                       'once, on an object of another class even if that is detected rightly too. Crowds do not count.')
+    matrix = np.zeros((background + 1, ) * 2, int)
+    np.add.at(matrix, (rows, columns), 1)
+    report.add_confusion(matrix, [*classes, 'background'], lambda row, column: np.unique(
+        images[(rows == row) & (columns == column)]))
 
 
 def _add_worst(report: Report, errors: np.ndarray) -> None:

@@ -87,18 +87,21 @@ def scale_labels(labels: sv.Detections | np.ndarray, old: tuple[int, int],
                          confidence=labels.confidence)
 
 
-def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: Callable[[int], str] | None,
-                palette: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return a picture with objects or a label map drawn on it.
+def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: Callable[[int], str],
+                palette: Sequence[Sequence[int]], texts: bool = True) -> np.ndarray:
+    """Return a picture with objects or a label map drawn on it, except for the first class that is called background.
 
     Args:
         picture: uint8 (H, W, 3), RGB.
         labels: objects in its pixels, or a label map (H, W).
-        name: returns the name of a class; None for no texts.
+        name: returns the name of a class.
         palette: RGB colour of each class.
+        texts: whether names are written.
     """
     size, is_map = picture.shape[1::-1], isinstance(labels, np.ndarray)
     objects = regions(labels, len(palette)) if is_map else labels
+    hidden = [i for i in range(len(palette)) if is_map and name(i).strip('_ ').lower() == 'background'][:1]
+    objects = objects[~np.isin(objects.class_id, hidden)] if hidden and len(objects) else objects
     if not len(objects):
         return picture
     colors = sv.ColorPalette([sv.Color(*map(int, color)) for color in palette])
@@ -107,7 +110,7 @@ def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: C
     if not is_map:
         picture = sv.BoxAnnotator(colors, thickness=sv.calculate_optimal_line_thickness(size)).annotate(
             picture, objects)
-    if name is not None:
+    if texts:
         texts = [name(number) for number in objects.class_id]
         if objects.confidence is not None:
             texts = [f'{text} {score:.2f}' for text, score in zip(texts, objects.confidence)]
@@ -141,9 +144,9 @@ def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray
 
 
 def save(picture: np.ndarray, path: Path) -> None:
-    """Write a picture (H, W, 3), RGB, or a label map (H, W), uint8, as PNG."""
+    """Write a picture (H, W, 3), RGB, or a label map (H, W), uint8; PNG has no quality."""
     with atomic_path(path) as partial:
-        Image.fromarray(np.ascontiguousarray(picture)).save(partial)
+        Image.fromarray(np.ascontiguousarray(picture)).save(partial, quality=90)
 
 
 def _classes(image: np.ndarray, best: Sequence[tuple[str, float]]) -> np.ndarray:

@@ -27,7 +27,7 @@ def add_class_names(content: Any, about: Mapping[str, str], path: Path) -> Any:
     if not names and 'classes' in about:
         names = dict(classes=json.loads(about['classes']))
     config = path.parent / 'config.json'
-    if not names and path.suffix in ('.safetensors', '.bin') and config.is_file():
+    if not names and path.suffix.lower() in ('.safetensors', '.bin') and config.is_file():
         names = _of_config(json.loads(config.read_text()))
     if not names or not isinstance(names, dict):
         return content

@@ -85,8 +85,7 @@ def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iter
     - a dense network's per-level norms (``norm0``...) are new, the final ``norm`` is unused;
     - a backbone does not use the ``head``; a classifier gets a new one where the number of classes
       differs (both are then named: the file's is unused, the network's new);
-    - stages after the last one built, and the CLS token of a network without one, are unused;
-    - a distillation token and the head on it are new, or unused, where only one side has them.
+    - stages after the last one built, and the CLS token of a network without one, are unused.
 
     Args:
         wanted: the network's tensors.
@@ -95,10 +94,10 @@ def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iter
         unused: names of the checkpoint's that are unused in any case (a neck's).
     """
     stages = len(measure_arch(wanted)['depths'])
-    other_head = {name for name in wanted if name.startswith(('head.', 'head_dist.')) and name in tensors}
+    other_head = {name for name in wanted if name.startswith('head.') and name in tensors}
     if all(wanted[name].shape == tensors[name].shape for name in other_head):
         other_head = set()
-    no_use = [r'head_dist\.|stage\d+\.(cls|dist)_token$']
+    no_use = [r'stage\d+\.cls_token$']
     if 'head.weight' not in wanted:
         no_use.append(r'head\.')
     if any(re.match(r'norm\d+\.', name) for name in wanted):
@@ -107,7 +106,7 @@ def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iter
     def may_be_new(name: str) -> bool:
         if OPTIONS.match(name):
             return not name.endswith('.gamma') or bool((wanted[name] == 1).all())
-        return bool(re.match(r'norm\d+\.|head_dist\.|stage\d+\.dist_token$', name))
+        return bool(re.match(r'norm\d+\.', name))
 
     def may_be_unused(name: str) -> bool:
         stage = re.match(r'stage(\d+)\.', name)

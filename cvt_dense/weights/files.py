@@ -15,7 +15,7 @@ from filelock import FileLock
 from mmengine.runner import CheckpointLoader
 from torch import Tensor
 
-from ..errors import CheckpointError, listed
+from ..errors import CheckpointError, cause, listed
 from ..published import HUB_FILES, SCHEME, from_hub, packaged_folder
 from .class_names import add_class_names, dataset_meta
 from .formats import StateDict, convert, recognise
@@ -111,7 +111,7 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
         map_location = 'cpu'
     about: dict[str, str] = {}
     try:
-        if path.suffix == '.safetensors':
+        if path.suffix.lower() == '.safetensors':
             device = str(map_location) if isinstance(map_location, (str, torch.device)) else 'cpu'
             with safetensors.safe_open(path, 'pt') as file:
                 about = file.metadata() or {}
@@ -153,14 +153,13 @@ def _check_size(path: Path) -> None:
 def _why_unreadable(path: Path, error: Exception) -> str:
     with path.open('rb') as file:
         named = f'{path} ({path.stat().st_size:,} bytes, starting with {file.read(16)!r})'
-    text = ' '.join(str(error).split())
     if isinstance(error, pickle.UnpicklingError):
-        wanted = re.search(r'GLOBAL ([\w.]+)', text)
+        wanted = re.search(r'GLOBAL ([\w.]+)', str(error))
         what = f'opening it would run {wanted[1]}' if wanted else 'it is no checkpoint, or holds more than weights'
         return (f'{named} is refused: {what}. If you trust whoever made the file, set the environment variable '
                 f'{UNSAFE_VARIABLE}=1.')
-    return (f'{named} cannot be read as a checkpoint of torch.save or safetensors ({type(error).__name__}: '
-            f'{text[:300]}). If it was downloaded, compare its size with that of the source.')
+    return (f'{named} cannot be read as a checkpoint of torch.save or safetensors ({cause(error)}). If '
+            'it was downloaded, compare its size with that of the source.')
 
 
 def select_weights(checkpoint: Any, weights: str = 'ema', source: str = 'the checkpoint') -> StateDict:

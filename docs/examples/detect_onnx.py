@@ -15,7 +15,7 @@ if about['input_size']:  # a file for one size: the image is fitted into it
 else:  # a file for any size: the image is resized as the network's config does
     longest, shortest = about['scale'] or (max(sides), min(sides))
     scale = min(longest / max(sides), shortest / min(sides))
-height, width = (int(side * scale + 0.5) for side in sides)
+height, width = (max(int(side * scale + 0.5), 1) for side in sides)
 pixels = np.zeros((*(about['input_size'] or (height, width)), 3), np.float32)
 order = -1 if about['bgr_to_rgb'] else 1  # of the network's channels: RGB or BGR
 pixels[:height, :width] = (cv2.resize(image, (width, height))[..., ::order] - about['mean']) / about['std']
@@ -26,3 +26,4 @@ for box, score, label in zip(boxes / scale, scores, labels):
         left, top, right, bottom = map(int, box)
         cv2.rectangle(image, (left, top), (right, bottom), (0, 0, 255), 3)
 cv2.imwrite('detections.png', image)
+print('The boxes are drawn in detections.png.')

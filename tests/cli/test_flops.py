@@ -55,6 +55,7 @@ def test_the_model_index_holds_what_is_counted():
             assert listed == round((sum(closed_form(arch, size)) + head) / 1e9, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('config, parts', [
     ('maskrcnn_cvt13_coco', ['neck', 'rpn_head', 'roi_head']), ('semfpn_cvt13_ade20k', ['neck', 'decode_head'])])
 def test_a_detector_and_a_segmentor(config, parts):

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 from load_tool import load_tool, run_tool
+from mmdet.structures import DetDataSample
 from mmengine.config import Config
 from mmengine.registry import DATASETS
+from mmengine.structures import InstanceData
 from PIL import Image
 
 from cvt_dense import inference as api
 from cvt_dense.annotations import convert
 from cvt_dense.errors import UserError
-from cvt_dense.report.pictures import grid
+from cvt_dense.inference import Model
+from cvt_dense.report.pictures import draw_labels, grid
 from cvt_dense.shapes import CLASSES
 
 TASKS = ('classification', 'detection', 'segmentation')
@@ -33,14 +36,28 @@ predict = partial(run_tool, 'predict')
 def test_detector_as_mmdetection(models, nano, shapes):
     from mmdet.apis import inference_detector, init_detector
     image = shapes / VAL['detection'] / '00000.png'
-    predicted = api.predict(models['detection'], image)
+    predicted = api.predict(models['detection'], image, by_class=True)
     expected = inference_detector(init_detector(*map(str, nano['detection']), device='cpu'), str(image)).pred_instances
     assert len(predicted) > 5 and list(predicted['class_name']) == [CLASSES[i] for i in predicted.class_id]
     np.testing.assert_array_equal(predicted.xyxy, expected.bboxes)
     np.testing.assert_array_equal(predicted.mask, expected.masks)
     threshold = float(np.median(predicted.confidence))
-    above = api.predict(models['detection'], image, score_thr=threshold)
+    above = api.predict(models['detection'], image, score_thr=threshold, by_class=True)
     assert above == predicted[predicted.confidence >= threshold] and len(above) < len(predicted)
+
+
+@pytest.mark.parametrize('slice', [None, 96])
+def test_an_object_has_one_label(models, monkeypatch, slice):
+    """Of boxes that are one the best is kept, and another object of the same class beside it."""
+    found = DetDataSample(pred_instances=InstanceData(
+        bboxes=torch.tensor([[0, 0, 40, 40], [0, 0, 38, 40], [15, 0, 55, 40]]).float(), labels=torch.tensor([1, 0, 1]),
+        scores=torch.tensor([.5, .6, .4])))
+    monkeypatch.setattr(Model, 'run', lambda self, batch: [found] * len(batch['inputs']))
+    image = np.zeros((96, 96 if slice is None else 180, 3), np.uint8)
+    every, single = (api.predict(models['detection'], image, slice, 0., by_class=each) for each in (True, False))
+    copies = 1 if slice is None else 2
+    assert sorted(every.class_id) == sorted([1, 0, 1] * copies) and sorted(single.class_id) == sorted([0, 1] * copies)
+    assert set(single['class_name']) == set(CLASSES[:2])
 
 
 def test_segmentor_as_mmsegmentation(models, nano, shapes):
@@ -104,6 +121,12 @@ def test_pictures_are_tinted_in_the_colours_of_the_classes(nano, shapes, tmp_pat
         tinted = 0.4 * scene + 0.6 * np.array(model.palette)[labels]
         assert (np.abs(picture - tinted).max(2) <= 2).mean() > 0.5, name
     grid([('$_{$ is no formula', picture.astype(np.uint8))], 1)
+
+
+def test_the_background_is_neither_tinted_nor_named():
+    labels, white = np.arange(3).repeat(80)[:, None].repeat(240, 1), np.full((240, 240, 3), 255, np.uint8)
+    picture = draw_labels(white, labels, ['dog', 'Background', 'background'].__getitem__, [(0, 0, 255)] * 3)
+    assert [(picture[labels == i] == 255).all() for i in range(3)] == [False, True, False]
 
 
 # -- predictions as annotations ------------------------------------------------------------------------
@@ -183,7 +206,7 @@ def test_folders_and_names(tmp_path, capsys):
     assert [str(path.relative_to(tmp_path)) for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
     assert re.search('a: 1 ', capsys.readouterr().out)
     names = [path.name for path in tool.name_pictures(images, tmp_path / 'out')]
-    assert names == ['a_x.png', 'a_y.png', 'b_x.png', f'{tmp_path.name}_x_2.png']
+    assert names == ['a_x.png', 'a_y.jpg', 'b_x.jpg', f'{tmp_path.name}_x_2.png']
     assert tool.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
     assert tool.name_pictures([Path('x.jpg'), Path('x_labels.png')], Path())[1].name == 'x_labels_2.png'
     (tmp_path / 'empty').mkdir()

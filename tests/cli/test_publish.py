@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from cvt_dense.config.published import publish
 from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
-from cvt_dense.config.published import publish
 from cvt_dense.config.read import CONFIG, LARGEST, WEIGHTS, read_config, redirect_data_root
 from cvt_dense.errors import UserError
 from cvt_dense.weights import load_weights_file

@@ -8,6 +8,7 @@ import pytest
 from load_tool import run_tool
 from mmengine.config import Config
 
+pytestmark = pytest.mark.slow
 CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
 
 

@@ -102,6 +102,7 @@ def test_a_thread_hides_its_own_prints_only(capsys):
     assert sys.stdout is output and capsys.readouterr().out == 'shown\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('task', TASKS)
 def test_threads_and_pickled_models_predict_alike(nano, photos, task):
     model = api.load(*nano[task], device='cpu')

@@ -24,6 +24,7 @@ def image(shapes):
     return np.ascontiguousarray(np.vstack([np.hstack(scenes[:2]), np.hstack(scenes[2:])])[:201, :233])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('overlap', (0., 0.2, 0.7))
 def test_label_map_as_mmsegmentation(models, image, monkeypatch, overlap):
     model = dataclasses.replace(models['segmentation'])
@@ -64,6 +65,7 @@ def test_an_object_across_seams_becomes_one():
     assert predicted.xyxy.tolist() == [[65, 65, 95, 95]] and np.asarray(predicted.mask).sum() == 900
 
 
+@pytest.mark.slow
 def test_tiff_is_read_by_window(models, image, tmp_path):
     """A tiled GeoTIFF, whose coordinates are degrees; other pixels than 8-bit gray and RGB are read as a whole."""
     path, model = tmp_path / 'map.tif', models['segmentation']

@@ -50,11 +50,13 @@ def curve_of(cfg: Config, batches: int) -> Curve:
                           cfg.train_cfg.max_epochs if by_epoch else cfg.train_cfg.max_iters, batches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', CONFIGS + VARIANTS)
 def test_schedule_fits_the_length(case):
     assert find_mismatch(curve_of(varied(case), 1200)) == ''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', CONFIGS + VARIANTS)
 def test_builds_and_channels_match(case):
     name, cfg = case.split()[0], varied(case)
@@ -148,6 +150,7 @@ def test_optimizer_and_batch_are_those_of_its_comment(name):
     assert 0.8 < cfg.optim_wrapper.paramwise_cfg.decay_rate <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', RECIPES)
 def test_learning_rate_rises_to_its_peak_and_falls_until_the_end(name):
     cfg, peak = parsed(name), parsed(name).optim_wrapper.optimizer.lr

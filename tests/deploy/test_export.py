@@ -129,6 +129,21 @@ def test_raw_images_are_those_of_the_pipeline(network, exporter, tmp_path):
 # -- segmentors ------------------------------------------------------------------------------------------------
 
 
+def test_each_step_is_reported_as_it_begins(network, tmp_path):
+    exporter = network('classification').exporter((64, 64))
+    with mock.patch('cvt_dense.deploy.formats.to_onnx', side_effect=OSError), pytest.raises(OSError):
+        exporter.export(tmp_path / 'a.onnx')
+    assert [line.endswith('...') for line in exporter.lines] == [True, False, True]
+
+
+def test_a_segmentor_for_one_size_says_so_before_data_are_read(network, tmp_path):
+    made = network('segmentation')
+    assert made.exporter((64, 48)).export(tmp_path / 'a.onnx')
+    (tmp_path / 'b.png').touch()
+    output = run_tool('predict', made.config, *sorted(tmp_path.iterdir()), '--out-dir', tmp_path / 'c', rc=1)
+    assert output.index('64x48') < output.index('failed')
+
+
 def test_segmentor_for_any_size(segmentor, network, tmp_path):
     """Pooling to fixed bins and resizing to the image follow the size; every layer keeps its name."""
     assert segmentor.export(tmp_path / 'a.xml') and segmentor.dynamic
@@ -228,6 +243,8 @@ def run_documented_program(folder):
     printed = [[float(number) for number in line.split()[-5:]] for line in done.stdout.splitlines()]
     torch.testing.assert_close(torch.tensor(printed), expected, rtol=0, atol=0.06)
     assert printed
+    image.resize((1, 900)).save(folder / 'photo.png')
+    subprocess.run([sys.executable, '-c', program, 'a.onnx', 'photo.png'], cwd=folder, check=True)
 
 
 # -- what cannot be exported -----------------------------------------------------------------------------------

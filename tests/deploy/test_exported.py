@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from load_tool import ROOT, load_tool, run_tool
@@ -167,8 +168,11 @@ def test_raw_weights_and_mixed_precision(run, network, tmp_path):
 
 
 @pytest.mark.parametrize('runtime', ['onnxruntime', 'openvino'])
-def test_threads_and_pickled_files_have_outputs_of_their_own(files, runtime):
-    opened = open_exported(files['classifier'], runtime)
+def test_threads_and_pickled_files_have_outputs_of_their_own(files, runtime, tmp_path, monkeypatch):
+    shutil.copy(files['classifier'], tmp_path / 'A.ONNX')
+    monkeypatch.chdir(tmp_path)
+    opened = inference.load('cvt_dense://cvt-nano', 'A.ONNX', runtime=runtime).network.exported
+    monkeypatch.chdir('/')
     images = torch.randn(16, 1, 3, *opened.metadata['input_size'])
     alone = [opened.run_normalised(image)['logits'] for image in images]
     assert not torch.allclose(alone[0], alone[1], rtol=1e-3)
@@ -242,3 +246,8 @@ def test_damaged_files_are_named(files, tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=name):
             open_exported(tmp_path / name, runtime)
+    model = onnx.load(files['classifier'])
+    model.opset_import[0].version = 99  # a long signature of C++ comes before the reason
+    onnx.save(model, tmp_path / 'g.onnx')
+    with pytest.raises(UserError, match='99'):
+        open_exported(tmp_path / 'g.onnx')

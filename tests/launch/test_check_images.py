@@ -123,6 +123,7 @@ def test_images_that_are_too_large_for_pillow_are_read(monkeypatch):
     assert load(CASES / 'accepted/rgb/geotiff.tif', LoadImageFromFile()).shape == (48, 32, 3)
 
 
+@pytest.mark.slow
 def test_unreadable_images_are_skipped_and_counted(tmp_path):
     """In training another image takes the place, in an evaluation a black one whose label map is ignored."""
     write(tmp_path, n=4)

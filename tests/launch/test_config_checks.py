@@ -81,6 +81,7 @@ RECIPES = sorted(path.stem for path in (ROOT / 'configs').glob('*.py'))
 TEMPLATES = [name for name in RECIPES if name.endswith(('_custom', '_multichannel'))]
 
 
+@pytest.mark.slow
 def test_a_length_edited_in_the_file_moves_the_schedule(tmp_path):
     """Only the lines that set a length are edited, in the recipes and the files that they inherit from."""
     configs = shutil.copytree(ROOT / 'configs', tmp_path / 'configs')

@@ -59,6 +59,7 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
 # -- what counts as another run ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_overwrite_moves_the_other_run_aside(run, tmp_path, monkeypatch):
     folder, _ = run
     shutil.copytree(folder / 'my run', tmp_path / 'twice')

@@ -14,6 +14,7 @@ def build(arch: str, activation: str) -> ImageClassifier:
     return ImageClassifier(dict(type='cvt_dense.CvT', arch=arch, out_type='cls_token', act_cfg=dict(type=activation)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('arch, size', [('cvt-13', (224, 224)), ('cvt-21', (113, 158)), ('cvt-w24', (64, 64))])
 def test_logits_are_those_of_transformers(arch, size):
     with torch.device('meta'):

@@ -76,6 +76,7 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
         assert cfg.val_evaluator.metric == (['bbox', 'segm'] if masks else 'bbox')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('template', DENSE)
 @pytest.mark.parametrize('arch, weights', [('cvt-13', 'hf://microsoft/cvt-13'), ('cvt-nano', 'cvt_dense://cvt-nano'),
                                            ('cvt-w24', 'hf://microsoft/cvt-w24-384-22k'),
@@ -129,6 +130,7 @@ def test_a_classifier_of_timm(read):
     assert model(torch.zeros(2, 3, 64, 64, device='meta'), mode='tensor').shape == (2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('template', TEMPLATES)
 def test_augment_changes_the_training_pipeline_alone(read, shapes, template):
     """None has no random step but crops; strong samples are no larger than standard ones, also without objects."""
@@ -166,6 +168,7 @@ def test_augment_changes_the_training_pipeline_alone(read, shapes, template):
             assert not len(empty['data_samples'].gt_instances)
 
 
+@pytest.mark.slow
 def test_balance_wraps_the_training_set_or_weighs_classes(read):
     """Wraps the whole training set, and names the weights' hook."""
     for template in (*COCO, 'cvt13_custom'):

@@ -173,6 +173,23 @@ def test_page_escapes_names(tmp_path):
     assert '<script>alert' not in html and 'report.json' not in html
 
 
+def test_false_boxes_are_sorted_by_their_cause():
+    """A box on an object of another class is a confusion, also if the object is detected rightly."""
+    beside, off = (0, 0, 16, 40), (28, 0, 68, 40)  # IoU 0.4 and 0.18 with HERE
+    predicted = [HERE, HERE, HERE, beside, off, (200, 200, 220, 220)]
+    record = detected([HERE, THERE, (300, 0, 340, 40), (0, 300, 40, 340)], [0, 0, 2, 2],
+                      [*predicted, (100, 100, 120, 160), (300, 0, 340, 38)], [0, 1, 0, 0, 1, 1, 0, 0],
+                      np.linspace(.9, .2, 8))
+    report = images(1)
+    detection.add_causes(report, [record], *detection.match(detection.evaluate([record], CLASSES, 'bbox')), .1, CLASSES)
+    causes = {row[0]['text']: [cell['value'] for cell in row[1:]] for row in table(report, 'Causes')['rows']}
+    # other class, repeated, misplaced, both, background, missed
+    assert causes == {'cat': [1, 1, 2, 0, 0, 0], CLASSES[1]: [1, 0, 0, 1, 1, 0], 'dog': [0, 0, 0, 0, 0, 1]}
+    matrix = [[cell['value'] for cell in row[1:]] for row in table(report, 'Confusion')['rows']]
+    assert matrix == [[1, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 1], [3, 2, 0, 0]]
+    assert '2 are on an object of another class' in report.summary[0]
+
+
 def test_a_detector_that_finds_nothing_has_a_report():
     report = images(2)
     detection.diagnose(report, [detected([HERE], [0]), detected()], CLASSES)

@@ -1,4 +1,5 @@
 """Loading in every way that users have: init_cfg, load_from, folders, the hub; and what is refused."""
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from mmengine.runner import load_checkpoint
 from torch import nn
 
 from cvt_dense import inference
+from cvt_dense.errors import UserError
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.weights import CheckpointError, check_model, convert, load_weights_file, read_checkpoint, select_weights
@@ -241,5 +243,23 @@ def test_damaged_and_missing_files(files, tmp_path):
         (tmp_path / 'file.pth').write_text(text)
         with pytest.raises(CheckpointError, match='file.pth'):
             read_checkpoint(tmp_path / 'file.pth')
+    shutil.copy(files / 'hub/model.safetensors', tmp_path / 'A.SAFETENSORS')
+    assert read_checkpoint(tmp_path / 'A.SAFETENSORS')
     with pytest.raises(FileNotFoundError, match='absent.pth'):
         read_checkpoint(tmp_path / 'absent.pth')
+
+
+@pytest.mark.parametrize('name, value, message', [
+    *((name, value, f'{name.replace("_", ".")}.*{value}') for name, value in (
+        ('device', 'cuda:9'), ('device', 'gpu'), ('device', 'meta'), ('device', ''), ('device', 0), ('checkpoint', ''),
+        ('amp', 'fp32'), ('runtime', 'tensorrt'), ('data_root', 'nowhere'))),
+    ('cfg_options', {1: 2}, 'cfg_options.*1'), ('cfg_options', {'model': 3}, 'model=3')])
+def test_arguments_that_load_does_not_take(name, value, message):
+    with pytest.raises(UserError, match=message):
+        inference.load('cvt_dense://cvt-nano', **{name: value})
+
+
+def test_a_package_in_an_archive_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr('cvt_dense.published.PACKAGED', tmp_path / 'a.zip/cvt_dense/weights/files')
+    with pytest.raises(UserError, match='a.zip.*archive'):
+        inference.load('cvt_dense://cvt-nano')

@@ -14,7 +14,7 @@ from ...registry import HOOKS
 
 # Number of rows of each class in layers whose first axis is the classes: those of ImageClassifier, then of MMDetection
 # and MMSegmentation. A background or outputs without a name may follow.
-ROWS = dict(head=1, head_dist=1, conv_logits=1, conv_seg=1, cls_branches=1, label_embedding=1, fc_cls=1, cls_embed=1,
+ROWS = dict(head=1, conv_logits=1, conv_seg=1, cls_branches=1, label_embedding=1, fc_cls=1, cls_embed=1,
             gfl_cls=1, fc_reg=4)
 
 

@@ -5,14 +5,13 @@ from torch import nn
 from ...classes import Classes
 from ...config.read import check_exists
 from ...errors import UserError
-from ...pretraining import ImageClassifier
 from ...weights import StrictLoading, check_model, load_weights_file, select_weights
 from ...weights.preprocessing import check_preprocessing
 from ..built import Built
 
 
 def check_weights(built: Built) -> None:
-    """Check the file that a training continues or fine-tunes (otherwise that of ``init_cfg``), and the teacher.
+    """Check the file that a training continues or fine-tunes (otherwise that of ``init_cfg``).
 
     The weights are not loaded. Those of a test are in the model already; their classes are compared with the data's.
 
@@ -24,12 +23,6 @@ def check_weights(built: Built) -> None:
     if built.trained:
         built.trained.classes.check_order(data)
         return
-    if isinstance(model, ImageClassifier) and model.distillation:
-        try:
-            teacher = model.distillation.teacher(model.num_classes)
-        except (OSError, RuntimeError, TypeError) as error:  # of MMEngine's builder, of timm and of the Hub
-            raise UserError(f'model.distillation.teacher: {type(error).__name__}: {error}') from error
-        teacher.classes.check_order(data)
     if file := cfg.get('load_from'):
         check_exists(file)
         content = load_weights_file(file)

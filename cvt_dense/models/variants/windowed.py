@@ -88,7 +88,7 @@ def window_attention(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Ten
     Args:
         attend: attention inside windows, called with q, k, v and a window's shape; with None as the shape for the CLS
             token, which attends to everything.
-        q: T tokens (CLS, distillation) and those of a map, (B, T + H * W, C).
+        q: T tokens (CLS) and those of a map, (B, T + H * W, C).
         k, v: (B, T + H' * W', C).
         hw_shape: (H, W).
         window: side of the windows in tokens of q's map.

@@ -23,6 +23,7 @@ def undisturbed(request, tmp_path_factory) -> tuple[str, int, Path]:
     return loop, accumulated, folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('mode, iterations', [('train', (2, 4, 7, 11)), ('val', (4, 12))])
 @pytest.mark.parametrize('action', [stop, crash])
 def test_disturbed_in_the_training_or_an_evaluation(undisturbed, tmp_path, action, mode, iterations):

@@ -10,6 +10,7 @@ from PIL import Image
 from cvt_dense.shapes import CLASSES
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(mmseg.__version__ == '1.2.2', reason='it indexes the weights by the label of ignored pixels')
 def test_weights_are_those_of_the_label_maps(shapes, tmp_path):
     maps = [np.asarray(Image.open(path)) for path in (shapes / 'segmentation').glob('annotations/training/*.png')]

@@ -90,6 +90,7 @@ def head(recipe, classes):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('recipe, new', [*((recipe, ['bird', 'ship', 'cat', 'dog']) for recipe in ROWS),
                                          ('maskrcnn_cvt13_coco', ['dog', 'ship', 'cat'])])
 def test_heads_of_detectors_and_segmentors_follow_names(recipe, new):

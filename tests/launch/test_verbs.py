@@ -1,0 +1,66 @@
+"""train, test, load, predict and export from Python: several in one process, interrupted, and with mistakes."""
+import signal
+import threading
+
+import pytest
+from tiny_training import ITERATIONS, assert_same_end, write_config
+
+import cvt_dense
+from cvt_dense.errors import UserError
+
+pytestmark = pytest.mark.slow
+EACH_EPOCH = {'train_cfg.val_interval': 1}
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    return write_config(tmp_path_factory.mktemp('verbs'))
+
+
+@pytest.fixture(scope='module')
+def whole(config):
+    return cvt_dense.train(config, work_dir=config.parent / 'whole', options=EACH_EPOCH)
+
+
+def test_one_process_from_training_to_an_exported_file(config, whole, tmp_path):
+    assert (whole.stopped, whole.folder, whole.last.name) == (False, config.parent / 'whole', 'epoch_8.pth')
+    scores = cvt_dense.test(config, whole.last, work_dir=tmp_path)
+    assert scores['accuracy/top1'] == whole.metrics['accuracy/top1'] > 60
+    rows = [row for row in whole.curves if not row['evaluation']]
+    assert [row['iteration'] for row in rows] == list(range(1, ITERATIONS + 1)) and all('loss' in row for row in rows)
+    model = cvt_dense.load(config, whole.best)
+    photograph = config.parent / 'data/val/dark/001.png'
+    file = cvt_dense.export(model, tmp_path / 'tiny.onnx', images=photograph.parent)
+    (name, score), *_ = cvt_dense.predict(model, photograph)
+    assert cvt_dense.predict(cvt_dense.load(config, file), photograph)[0] == (name, pytest.approx(score, abs=1e-4))
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_saves_and_returns(config, whole, tmp_path, number):
+    before = signal.getsignal(number)
+    run = cvt_dense.train(config, work_dir=tmp_path / 'run', options=EACH_EPOCH,
+                          callback=lambda iteration, metrics: iteration == 6 and signal.raise_signal(number))
+    assert run.stopped and run.last.name == 'preempted.pth' and signal.getsignal(number) is before
+    assert not cvt_dense.train(config, work_dir=tmp_path / 'run', options=EACH_EPOCH, resume='auto').stopped
+    assert_same_end(tmp_path / 'run', whole.folder)
+
+
+def test_a_callback_ends_a_training_in_a_thread(config, whole, tmp_path):
+    runs = []
+    thread = threading.Thread(target=lambda: runs.append(cvt_dense.train(
+        config, work_dir=tmp_path / 'run', options=EACH_EPOCH, callback=lambda iteration, metrics: iteration >= 9)))
+    thread.start()
+    thread.join()
+    assert runs[0].stopped and runs[0].last.name == 'epoch_3.pth'
+    cvt_dense.train(config, work_dir=tmp_path / 'run', options=EACH_EPOCH, resume='auto')
+    assert_same_end(tmp_path / 'run', whole.folder)
+
+
+@pytest.mark.parametrize('settings, named', [
+    (dict(options={'model.num_classes': 3}), 'num_classes'), (dict(data_root='nowhere'), 'nowhere'),
+    (dict(options={'optim_wrapper.constructor': 'Unknown'}), 'Unknown'), (dict(resume='a.pth'), 'a.pth'),
+    (dict(options={'default_hooks.stop.unknown': 1}), 'unknown'), (dict(amp='int8'), 'bf16')])
+def test_a_mistake_writes_nothing(config, tmp_path, settings, named):
+    with pytest.raises(UserError, match=named):
+        cvt_dense.train(config, work_dir=tmp_path / 'run', **settings).curves
+    assert not (tmp_path / 'run').exists()
