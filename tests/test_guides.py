@@ -140,9 +140,6 @@ def test_mm_configs_train_all_of_their_parameters(tmp_path, number):
     block = blocks(MM_CONFIGS)[number]
     scope = re.search('mmseg|$', block)[0] or 'mmdet'
     (tmp_path / 'config.py').write_text(block)
-    retinanet = tmp_path / 'retinanet_base.py'
-    retinanet.write_text("_base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'")
-    retinanet.write_text(Config.fromfile(retinanet).pretty_text)
     cfg = Config.fromfile(tmp_path / 'config.py')
     cfg.model.backbone.init_cfg = None
     with DefaultScope.overwrite_default_scope(scope):
