@@ -8,7 +8,7 @@
 _base_ = ['_base_/cls_runtime.py', '_base_/shapes.py']
 
 max_epochs = 2
-warmup_epochs = min(0.5, max_epochs / 2)
+warmup_epochs = min(1, max_epochs / 2)
 batch_size = 32
 image_size = 64
 
