@@ -1,13 +1,13 @@
-# CvT-nano on the class folders of the generated shapes: 8 classes, 64x64 images, 4 epochs on a CPU.
+# CvT-nano on the class folders of the generated shapes: 8 classes, 64x64 images, 2 epochs on a CPU.
 #
 #   python -m cvt_dense.shapes work_dirs/demo/data
 #   python tools/train.py configs/cvt_nano_shapes.py --cfg-options \
 #       model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=cvt_dense://cvt-nano
 #
-# Without the options training starts from scratch, for which 4 epochs are few.
+# Without the options training starts from scratch, for which 2 epochs are few.
 _base_ = ['_base_/cls_runtime.py', '_base_/shapes.py']
 
-max_epochs = 4
+max_epochs = 2
 warmup_epochs = min(1, max_epochs / 2)
 batch_size = 32
 image_size = 64

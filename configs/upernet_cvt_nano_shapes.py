@@ -1,4 +1,4 @@
-# A small UperNet on the label maps of the generated shapes: 128x128 images, 500 iterations on a CPU.
+# A small UperNet on the label maps of the generated shapes: 128x128 images, 200 iterations on a CPU.
 #
 #   python -m cvt_dense.shapes work_dirs/demo/data
 #   python tools/train.py configs/upernet_cvt_nano_shapes.py --cfg-options \
@@ -7,8 +7,8 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/upernet_cvt.py', '_base_/seg_runtime.py', '_base_/shapes.py']
 
-max_iters = 500
-warmup_iters = min(50, max_iters / 2)
+max_iters = 200
+warmup_iters = min(20, max_iters / 2)
 batch_size = 8
 image_size = (128, 128)
 
@@ -56,11 +56,12 @@ del dataset
 val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
 test_evaluator = val_evaluator
 
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=(max_iters + 2) // 3)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=(max_iters + 1) // 2)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
-optim_wrapper = dict(optimizer=dict(lr=3e-3), clip_grad=dict(max_norm=1.))  # for a batch of 8
+optim_wrapper = dict(  # for a batch of 8
+    optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True), clip_grad=dict(max_norm=1.))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='PolyLR', power=1.0, by_epoch=False, begin=warmup_iters, end=max_iters, eta_min=0.)

@@ -40,15 +40,14 @@ def write_notebook(app):
     parts = []
     for cell in json.loads((DOCS / 'get_started/first_detector.ipynb').read_text())['cells']:
         text = ''.join(cell['source'])
-        language = '' if re.search('^[!%]', text, re.M) else 'python'  # commands of IPython are no Python
-        parts.append(text if cell['cell_type'] == 'markdown' else f'```{language}\n{text}\n```')
+        parts.append(text if cell['cell_type'] == 'markdown' else f'```python\n{text}\n```')
         for output in cell.get('outputs', ()):
             if image := output.get('data', {}).get('image/jpeg'):
                 picture = f'{cell["id"]}.jpg'
                 (DOCS / f'generated/{picture}').write_bytes(b64decode(image))
                 parts.append(f'![The output of this cell]({picture})')
-            elif 'text' in output:
-                parts.append(f'```\n{"".join(output["text"])}```')
+            elif printed := output.get('text') or output.get('data', {}).get('text/plain'):
+                parts.append(f'```\n{"".join(printed).rstrip()}\n```')
     (DOCS / 'generated/first_detector.md').write_text('\n\n'.join(parts))
 
 

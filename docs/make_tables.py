@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import yaml
 from mmengine.config import Config
 
 from cvt_dense.config.walk import dicts
@@ -29,8 +28,10 @@ TASKS = {'mmdet': 'Detection', 'mmseg': 'Segmentation'}  # by default_scope
 COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('browse', 'diagnose', 'convert_data'),
             'Deploy': ('publish', 'export', 'convert_checkpoint'),
             'Plot and measure': ('plot', 'get_flops')}
-API = {'cvt_dense.inference': 'Predictions', 'cvt_dense.models.timm_backbone': "timm's networks",
-       'cvt_dense.engine': 'Training'}
+API = {'cvt_dense': 'Functions', 'cvt_dense.launch.runs': 'Settings of runs',
+       'cvt_dense.models.timm_backbone': "timm's networks", 'cvt_dense.engine': 'Parts of a training'}
+NAMES = {'cvt_dense': ('train', 'test', 'load', 'predict', 'export'),  # which it imports when they are used
+         'cvt_dense.launch.runs': ('TrainRun', 'TestRun')}
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -39,24 +40,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 # -- recipes and measurements ---------------------------------------------------------------------------------
-
-
-def sizes() -> str:
-    """Return the networks' sizes and the authors' accuracies, from model-index.yml."""
-    models = {model['Name']: model for model in yaml.safe_load((ROOT / 'model-index.yml').read_text())['Models']}
-
-    def top1(name: str) -> str:
-        return str(models[name]['Results'][0]['Metrics']['Top 1 Accuracy']) if name in models else '-'
-
-    rows = []
-    for arch in ('cvt13', 'cvt21', 'cvtw24'):
-        names = [f'{arch}_in1k', f'{arch}_384_in1k', f'{arch}_384_in22k_in1k']
-        about = next(models[name] for name in names if name in models)['Metadata']
-        name = about['Architecture'].replace('cvt', 'CvT').replace('w', 'W')
-        macs = [f'{about["GMACs"][size]:.2f}' for size in ('224x224', '384x384')]
-        rows.append([name, f'{about["Parameters"] / 1e6:.1f} M', ' / '.join(macs),
-                     ' / '.join(dict.fromkeys(map(top1, names[:2]))), top1(names[2])])
-    return table(['', 'parameters', 'GMACs at 224 / 384', 'top-1 at 224 / 384', 'from ImageNet-22k, at 384'], rows)
 
 
 def mm_config() -> str:
@@ -164,7 +147,7 @@ def sections(documented: Any) -> dict[str, str]:
 def arguments(documented: Any) -> Iterator[str]:
     """Yield a line of a Markdown list for each argument that a docstring describes."""
     text = inspect.cleandoc(sections(documented).get('Args', ''))
-    for name, meaning in re.findall(r'^(\w[\w, ]*): (.*?)(?=^\w|\Z)', text, re.M | re.S):
+    for name, meaning in re.findall(r'^\**(\w[\w, ]*): (.*?)(?=^[*\w]|\Z)', text, re.M | re.S):
         if name not in ('kwargs', 'embed_dims', 'num_heads', 'norm_layer'):  # a config does not give these
             meaning, *choices = re.split(r'\n\s*- ', meaning)
             yield argument(name, plain(meaning))
@@ -204,8 +187,10 @@ def api() -> str:
     lines = []
     for module, title in API.items():
         lines += [f'## {title}', '']
-        members = {name: member for name, member in vars(import_module(module)).items()
-                   if getattr(member, '__module__', '').startswith(module) and not name.startswith('_')}
+        package = import_module(module)
+        members = {name: getattr(package, name) for name in NAMES.get(module, ()) if hasattr(package, name)} or {
+            name: member for name, member in vars(package).items()
+            if getattr(member, '__module__', '').startswith(module) and not name.startswith('_')}
         for name, member in members.items():
             summary = plain(sections(member)[''].split('\n\n')[0])
             lines.append(f'- `{module}.{name}{call(member)}`: {summary}')
@@ -243,7 +228,7 @@ def commands() -> str:
 
 # -- pages ----------------------------------------------------------------------------------------------------
 
-PARTS = {'sizes': sizes, 'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'equal-minutes': equal_minutes,
+PARTS = {'mm-config': mm_config, 'recipes': recipes, 'speed': speed, 'equal-minutes': equal_minutes,
          'backbone': backbone, 'attention': attention, 'api': api, 'commands': commands}
 
 

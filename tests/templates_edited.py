@@ -10,6 +10,7 @@ from mmengine.config import Config
 from mmengine.optim import OptimWrapper
 
 from cvt_dense.recipes import edit_head
+from cvt_dense.shapes import CLASSES
 
 WITHOUT_WORKERS = """
 for _loader in (train_dataloader, val_dataloader, test_dataloader):
@@ -42,3 +43,11 @@ def write_template(folder: Path, template: str, **lines: Any) -> Path:
     path = folder / f'{template}.py'
     path.write_text(edit_head(template, **lines) + WITHOUT_WORKERS)
     return path
+
+
+def write_detector(folder: Path, shapes: Path, template: str, **lines: Any) -> Path:
+    """Write a template of a detector that trains for two iterations on the drawn shapes; see :func:`write_template`."""
+    head = dict(classes=CLASSES, data_root=f'{shapes}/detection/', arch='cvt-nano', image_size=64, batch_size=2,
+                max_iters=2, train_ann__train_images=('annotations/instances_train.json', 'train/'),
+                val_ann__val_images=('annotations/instances_val.json', 'val/'))
+    return write_template(folder, template, **head | lines)

@@ -4,12 +4,13 @@ import re
 import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import supervision as sv
 import torch
-from cvt_dense.launch.checks.config import CONFIG_CHECKS
 from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
@@ -17,9 +18,11 @@ from mmengine.registry import DefaultScope
 from PIL import Image
 from random_batch import random_batch
 from random_weights import save_untrained
-from templates_edited import WITHOUT_WORKERS, write_template
+from skimage import data
+from templates_edited import WITHOUT_WORKERS, write_detector, write_template
 
 from cvt_dense.annotations.data_sets import check_annotations
+from cvt_dense.launch.checks.built import CHECKS
 from cvt_dense.pretraining import ImageClassifier
 from cvt_dense.registry import MODELS
 from cvt_dense.shapes import CLASSES
@@ -137,9 +140,6 @@ def test_mm_configs_train_all_of_their_parameters(tmp_path, number):
     block = blocks(MM_CONFIGS)[number]
     scope = re.search('mmseg|$', block)[0] or 'mmdet'
     (tmp_path / 'config.py').write_text(block)
-    retinanet = tmp_path / 'retinanet_base.py'
-    retinanet.write_text("_base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'")
-    retinanet.write_text(Config.fromfile(retinanet).pretty_text)
     cfg = Config.fromfile(tmp_path / 'config.py')
     cfg.model.backbone.init_cfg = None
     with DefaultScope.overwrite_default_scope(scope):
@@ -176,42 +176,52 @@ def test_own_classes_train_predict_and_publish(tmp_path, shapes, monkeypatch):
     for model in (trained, ['published']):
         output = run_tool('predict', *model, image, '--out-dir', f'predicted_by_{len(model)}', cwd=tmp_path)
         assert any(name in output for name in CLASSES) and list((tmp_path / f'predicted_by_{len(model)}').glob('*.png'))
-    kept = [*CONFIG_CHECKS]
+    kept = [*CHECKS]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr('sys.argv', ['my_train.py', *args, 'train_cfg.max_epochs=1001'])
     with pytest.raises(SystemExit) as end:
         runpy.run_path('my_train.py', run_name='__main__')
-    CONFIG_CHECKS[:] = kept
+    CHECKS[:] = kept
     assert end.value.code == 2
 
 
-def small_detector() -> None:
+def small_detector(shapes: Path) -> None:
     """Write the config, checkpoint and images that the page names."""
-    lines = dict(arch='cvt-nano', pretrained=None, classes=('cat', ), image_size=64)
-    write_template(Path(), 'fasterrcnn_cvt13_custom', **lines).rename('mine.py')
-    Path('work_dirs/mine').mkdir(parents=True)
-    for name in ('iter_1000', 'best_coco_bbox_mAP_iter_1000'):
-        save_untrained(Path('mine.py'), Path(f'work_dirs/mine/{name}.pth'), ('cat', ))
+    write_detector(Path(), shapes, 'fasterrcnn_cvt13_custom', pretrained=None).rename('mine.py')
     for name in ('photo.jpg', 'a.jpg', 'b.jpg', 'large.tif'):
         Image.new('RGB', (1100, 60) if name == 'large.tif' else (80, 60)).save(name)
 
 
-def detector_and_video() -> None:
-    small_detector()
+def trained_detector(shapes: Path) -> None:
+    small_detector(shapes)
+    Path('work_dirs/mine').mkdir(parents=True)
+    save_untrained(Path('mine.py'), Path('work_dirs/mine/iter_1000.pth'), CLASSES)
+
+
+def detector_and_video(shapes: Path) -> None:
+    trained_detector(shapes)
     with sv.VideoSink('clip.mp4', sv.VideoInfo(100, 80, 10.)) as video:
         for shade in (0, 100, 200):
             video.write_frame(torch.full((80, 100, 3), shade, dtype=torch.uint8).numpy())
 
 
-def classifier() -> dict:
+def classifier(_: Path) -> dict:
     model = ImageClassifier(dict(type='cvt_dense.CvT', arch='cvt-13', out_type='cls_token'))
     return dict(network=model.eval(), data=dict(inputs=torch.zeros(1, 3, 224, 336, dtype=torch.uint8)))
 
 
-BLOCKS = {'docs/guides/python.md': small_detector,
+def photograph(_: Path) -> None:
+    Image.fromarray(data.astronaut()).save('photo.jpg')
+
+
+def nothing(_: Path) -> None:
+    """Of a page whose blocks need no files."""
+
+
+BLOCKS = {'README.md': photograph, 'docs/guides/python.md': small_detector,
           'docs/guides/large_images_and_video.md': detector_and_video, 'docs/guides/exporting.md': classifier,
-          'docs/guides/choosing.md': dict, 'docs/model_card_cvt_nano.md': dict}
-ELSEWHERE = {MM_CONFIGS, 'README.md', 'docs/guides/other_libraries.md', 'docs/get_started/own_photographs.md'}
+          'docs/guides/choosing.md': nothing, 'docs/model_card_cvt_nano.md': nothing}
+ELSEWHERE = {MM_CONFIGS, 'docs/guides/other_libraries.md', 'docs/get_started/own_photographs.md'}
 
 
 def test_blocks_of_every_page_are_run():
@@ -221,10 +231,10 @@ def test_blocks_of_every_page_are_run():
 
 
 @pytest.mark.parametrize('page', BLOCKS)
-def test_blocks_run(page, tmp_path, monkeypatch):
+def test_blocks_run(page, shapes, tmp_path, monkeypatch):
     """A block may need what the page says before it, such as a trained model; a backbone is built."""
     monkeypatch.chdir(tmp_path)
-    names = BLOCKS[page]() or {}
+    names = BLOCKS[page](shapes) or {}
     for block in blocks(page):
         exec(compile(block, page, 'exec'), names)
         model = names.get('model')
@@ -233,3 +243,63 @@ def test_blocks_run(page, tmp_path, monkeypatch):
             backbone.pop('_delete_', None)
             pretrained = backbone.get('init_cfg', {}).get('checkpoint', '').startswith('cvt_dense://')
             MODELS.build(backbone if pretrained else dict(backbone, init_cfg=None)).init_weights()
+    written = {'README.md': ['boxes.jpg'], 'docs/guides/python.md': ['mine.onnx', 'work_dirs/mine.old1']}
+    assert all(Path(name).exists() for name in written.get(page, ()))
+
+
+def test_the_notebook_trains_tests_predicts_and_exports(shapes, tmp_path, monkeypatch):
+    """In one process, on data of the user, with fewer iterations."""
+    folder = tmp_path / 'data'
+    shutil.copytree(shapes / 'detection', folder)
+    for file in (folder / 'annotations').iterdir():
+        file.rename(file.with_name(file.name.removeprefix('instances_')))
+    monkeypatch.setenv('DATA', str(folder))
+    monkeypatch.chdir(tmp_path)
+    content = json.loads((ROOT / 'docs/get_started/first_detector.ipynb').read_text())
+    cells = [''.join(cell['source']) for cell in content['cells'] if cell['cell_type'] == 'code']
+    assert not [cell for cell in cells if re.search('^[!%]', cell, re.M)], 'commands of a shell'
+    names: dict = {}
+    for cell in cells:
+        exec(compile(cell.replace('224, 600', '64, 2'), 'first_detector.ipynb', 'exec'), names)
+    assert names['run'].last and 'coco/bbox_mAP' in names['scores']
+    assert min(names['picture'].size) > 100 and names['file'].is_file()
+
+
+def test_a_search_trains_in_one_process(shapes, tmp_path, monkeypatch):
+    """Of Optuna, which is not a dependency, only what the example calls."""
+    class Pruned(Exception):
+        pass
+
+    class Trial:
+        def __init__(self, number: int):
+            self.number, self.reported = number, []
+
+        def suggest_float(self, name, low, high, log=False):
+            return (low * high) ** 0.5 if log else (low + high) / 2
+
+        def report(self, value, step):
+            self.reported.append((step, value))
+
+        def should_prune(self):
+            return self.number == 1 and len(self.reported) == 1
+
+    results = []
+
+    def optimize(objective, n_trials):
+        for number in range(2):
+            trial = Trial(number)
+            try:
+                results.append((objective(trial), trial.reported))
+            except Pruned:
+                results.append(('pruned', trial.reported))
+
+    study = SimpleNamespace(optimize=optimize, best_trial=None)
+    monkeypatch.setitem(sys.modules, 'optuna', SimpleNamespace(create_study=lambda **_: study, TrialPruned=Pruned))
+    monkeypatch.chdir(tmp_path)
+    template = write_template(tmp_path, 'cvt13_custom', arch='cvt-nano', image_size=32, batch_size=4, max_iters=4)
+    template.rename('mine.py')
+    for fold in ('fold0', 'fold1'):
+        shutil.copytree(shapes / 'classification', f'data/{fold}')
+    runpy.run_path(ROOT / 'docs/examples/search.py')
+    (mean, complete), (pruned, reported) = results
+    assert len(complete) >= 2 and 0 <= mean <= 100 and pruned == 'pruned' and len(reported) == 1

@@ -8,6 +8,7 @@ import timm
 import timm.optim
 import torch
 from random_weights import randomise
+from templates_edited import write_detector
 
 import cvt_dense.timm  # noqa: F401
 from cvt_dense.models import CvT
@@ -100,12 +101,18 @@ def test_timms_tools_take_it():
     assert model(torch.rand(2, 3, 64, 64)).shape == (2, 128) and 'cvt_13.ms_in1k' in timm.list_pretrained('cvt*')
 
 
-def test_the_pages_examples(tmp_path, monkeypatch):
+def test_the_pages_examples(tmp_path, shapes, monkeypatch):
     pytest.importorskip('transformers')
     monkeypatch.chdir(tmp_path)
+    for name, arch in {'mine': 'cvt-nano', 'mine13': 'cvt-13'}.items():
+        write_detector(tmp_path, shapes, 'fasterrcnn_cvt13_custom', arch=arch).rename(f'{name}.py')
+    names: dict = {}
     for block in re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL):
-        names: dict = {}  # each block stands alone
-        exec(compile(block, PAGE, 'exec'), names)
+        own: dict = {}  # each block stands alone
+        exec(compile(block, PAGE, 'exec'), own)
+        names |= own
+        if 'run' in own:
+            assert own['run'].last
     images = names['images']
     model, again = (names[name].eval() for name in ('model', 'again'))
     assert names['loss'] > 0

@@ -4,18 +4,17 @@
 
 Draws the detections in three photographs of scikit-image. Then draws pictures of shapes, trains a classifier on them
 from the weights in this package, and Mask R-CNN and UperNet from the classifier's. Prints one table and leaves training
-curves and predictions as pictures. Every step is a command of this project, printed as it runs.
+curves and predictions as pictures. All of this happens in one process, and the command of each step is printed.
 """
 import argparse
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..recipes import folder as project_folder
-from . import command_line
+from . import command_line, predict
 from .outputs import check_folder
 
 ROOT = project_folder()  # of configs/ and tools/
@@ -41,18 +40,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(*command: str | Path) -> None:
-    """Print the command of one of the tools, and run it.
-
-    Raises:
-        subprocess.CalledProcessError: it failed; it has printed why.
-    """
+def say(*command: str | Path) -> None:
+    """Print the command of one of the tools that does the next step."""
     print(f'  $ python {shlex.join(map(str, command))}', flush=True)
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
 
 
-def train(task: str, weights: str, work_dir: Path, args: argparse.Namespace) -> str:
-    """Train the network of a task by tools/train.py, and return its last checkpoint.
+def train_task(task: str, weights: str | Path, work_dir: Path, args: argparse.Namespace) -> Path:
+    """Train the network of a task, and return its last checkpoint.
 
     Args:
         task: a key of ``CONFIGS``.
@@ -61,20 +55,23 @@ def train(task: str, weights: str, work_dir: Path, args: argparse.Namespace) -> 
         args: command line, for seed and length.
 
     Raises:
-        subprocess.CalledProcessError: the training failed; it has printed why.
+        UserError: the training refuses a setting or the data.
     """
-    from ..engine.checkpoint import find_checkpoint
-    options = ['model.backbone.init_cfg.type=Pretrained', f'model.backbone.init_cfg.checkpoint={weights}',
-               f'randomness.seed={args.seed}']
+    from ..launch.start import train
+    options = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': str(weights),
+               'randomness.seed': args.seed}
     length, unit = (args.epochs, 'epochs') if task == 'classification' else (args.iterations, 'iters')
     if length is not None:
-        options += [f'train_cfg.max_{unit}={length}', f'train_cfg.val_interval={length}']
-    run('tools/train.py', CONFIGS[task], '--data-root', f'{work_dir}/data/{task}', '--work-dir', f'{work_dir}/{task}',
-        '--cfg-options', *options)
-    return find_checkpoint(work_dir / task)
+        options |= {f'train_cfg.max_{unit}': length, 'train_cfg.val_interval': length}
+    say('tools/train.py', CONFIGS[task], '--data-root', f'{work_dir}/data/{task}', '--work-dir', f'{work_dir}/{task}',
+        '--cfg-options', *(f'{name}={value}' for name, value in options.items()))
+    trained = train(ROOT / CONFIGS[task], data_root=work_dir / 'data' / task, work_dir=work_dir / task, options=options)
+    if trained.stopped:
+        sys.exit('The demo was interrupted.')
+    return trained.last
 
 
-def draw_predictions(work_dir: Path, checkpoints: dict[str, str], out: Path) -> None:
+def draw_predictions(work_dir: Path, checkpoints: dict[str, Path], out: Path) -> None:
     """Draw a column of predictions for each network.
 
     Args:
@@ -82,14 +79,14 @@ def draw_predictions(work_dir: Path, checkpoints: dict[str, str], out: Path) -> 
         checkpoints: by task.
         out: picture to write.
     """
-    from ..inference import load, predict
+    from .. import inference
     from ..report.pictures import draw, grid, save
     pictures = []
     for task, checkpoint in checkpoints.items():
-        model = load(ROOT / CONFIGS[task], checkpoint, device='cpu')
+        model = inference.load(ROOT / CONFIGS[task], checkpoint, device='cpu')
         files = sorted((work_dir / 'data' / task).glob(IMAGES[task]))
         images = [model.read(file) for file in files[::max(1, len(files) // ROWS)][:ROWS]]
-        pictures.append([(task, draw(model, image, predict(model, image), SCORE_THR)[0]) for image in images])
+        pictures.append([(task, draw(model, image, inference.predict(model, image), SCORE_THR)[0]) for image in images])
     save(grid([panel for row in zip(*pictures) for panel in row], len(checkpoints)), out)
 
 
@@ -97,18 +94,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo."""
     args = build_parser().parse_args(argv)
     start, work_dir = time.time(), args.work_dir.resolve()
-    with command_line.report_errors(OSError, subprocess.CalledProcessError):
+    with command_line.report_errors(OSError):
         check_folder(work_dir)
         import skimage.data
         photographs = [Path(skimage.data.__file__).with_name(name) for name in PHOTOGRAPHS]
-        run('tools/predict.py', DETECTOR, *photographs, '--out-dir', work_dir / 'photographs')
+        say('tools/predict.py', DETECTOR, *photographs, '--out-dir', work_dir / 'photographs')
+        predict.main([DETECTOR, *map(str, photographs), '--out-dir', f'{work_dir}/photographs'])
         from ..curves import Curves, draw_curves, table
         from ..shapes import generate
         print(f'Data: drawing shapes in {work_dir}/data', flush=True)
         generate(work_dir / 'data', args.seed, **DATA)
-        checkpoints = dict(classification=train('classification', WEIGHTS, work_dir, args))
+        checkpoints = dict(classification=train_task('classification', WEIGHTS, work_dir, args))
         for task in ('detection', 'segmentation'):
-            checkpoints[task] = train(task, checkpoints['classification'], work_dir, args)
+            checkpoints[task] = train_task(task, checkpoints['classification'], work_dir, args)
         runs = {task: Curves(work_dir / task) for task in CONFIGS}
         draw_curves(runs, work_dir / 'curves.png')
         draw_predictions(work_dir, checkpoints, work_dir / 'predictions.png')

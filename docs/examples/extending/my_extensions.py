@@ -1,12 +1,12 @@
 from pathlib import Path
 
 import torch.nn.functional as F
-from mmengine.config import Config
 from mmengine.hooks import Hook
 from torch import Tensor, nn
 from torchvision.transforms.v2 import RandomRotation
 
 from cvt_dense.errors import UserError
+from cvt_dense.launch.built import Built
 from cvt_dense.models.attention import ConvAttention
 from cvt_dense.pretraining import ImageClassifier, ImageDataset
 from cvt_dense.registry import DATASETS, HOOKS, MODELS
@@ -57,7 +57,7 @@ class CountImagesHook(Hook):
         runner.logger.info(f'{images} images seen')
 
 
-def check_epochs(cfg: Config, stages) -> None:
-    """Refuse trainings of more than 1000 epochs; ``stages`` are those that the run uses, of train, val and test."""
-    if 'train' in stages and cfg.train_cfg.get('max_epochs', 0) > 1000:
-        raise UserError(f'train_cfg.max_epochs={cfg.train_cfg.max_epochs}: allowed are 1000.')
+def check_epochs(built: Built) -> None:
+    """Refuse trainings of more than 1000 epochs."""
+    if built.stage == 'train' and built.cfg.train_cfg.get('max_epochs', 0) > 1000:
+        raise UserError(f'train_cfg.max_epochs={built.cfg.train_cfg.max_epochs}: allowed are 1000.')
