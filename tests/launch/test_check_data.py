@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launch.building import build_run, datasets
 from mmengine.config import Config
 from mmengine.dataset import Compose
-from mmengine.registry import init_default_scope
 from PIL import Image
 from templates_edited import recipe
 
@@ -20,8 +20,6 @@ from cvt_dense.annotations.data_sets import check_annotations, coco_files
 from cvt_dense.config.read import redirect_data_root
 from cvt_dense.engine import UnreadableImagesHook
 from cvt_dense.errors import UserError
-from cvt_dense.launch.build import load_datasets
-from cvt_dense.launch.checks.config import check_config
 from cvt_dense.shapes import CLASSES
 
 TRAIN, VAL = (f'detection/annotations/instances_{split}.json' for split in ('train', 'val'))
@@ -40,10 +38,7 @@ def build(task: str, data: Path, *stages: str, **options: Any) -> dict[str, Any]
     cfg = recipe(dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')[task])
     cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
     redirect_data_root(cfg, str(data / task))
-    init_default_scope(cfg.default_scope)
-    stages = stages or ('train', 'val')
-    check_config(cfg, stages)
-    return load_datasets(cfg, stages)
+    return datasets(build_run(cfg, *(stages or ('train', 'val'))))
 
 
 def edit(change, data: Path, file: str = TRAIN) -> None:
@@ -121,8 +116,8 @@ def test_good_data_pass(data, capsys):
     edit(remove, data), edit(remove, data, VAL)
     assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
     assert re.search(r'(?s)x\.JPG.*777777.*filter_empty_gt', capsys.readouterr().out)
-    assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:3],
-                     model__roi_head__bbox_head__num_classes=3, model__roi_head__mask_head__num_classes=3)['val']) == 4
+    assert len(build('detection', data, 'test', test_dataloader__dataset__metainfo__classes=CLASSES[:3],
+                     model__roi_head__bbox_head__num_classes=3, model__roi_head__mask_head__num_classes=3)['test']) == 4
     assert 'category_id' in capsys.readouterr().out  # objects of the other classes
 
 
@@ -184,8 +179,8 @@ def test_evaluators_file_may_have_more_images(data, capsys):
 
     shutil.copy(data / VAL, data / 'all.json')
     edit(keep_first, data, VAL)
-    assert len(build('detection', data, 'val', val_evaluator__ann_file=str(data / 'all.json'))['val']) == 1
-    assert 'val_evaluator' in capsys.readouterr().out
+    assert len(build('detection', data, 'test', test_evaluator__ann_file=str(data / 'all.json'))['test']) == 1
+    assert 'test_evaluator' in capsys.readouterr().out
 
 
 def test_several_data_sets_are_scored_each_by_its_own_file(data):
@@ -196,10 +191,10 @@ def test_several_data_sets_are_scored_each_by_its_own_file(data):
         first, metric = cfg.val_dataloader.dataset, cfg.val_evaluator
         second = dict(first, ann_file=cfg.train_dataloader.dataset.ann_file, data_prefix=dict(img='train/'))
         metrics = [metric, dict(metric, ann_file=f'{data}/{TRAIN}')][:files]
-        return len(build('detection', data, 'val', **{
-            'val_dataloader__dataset': dict(_delete_=True, type='ConcatDataset', datasets=[first, second]),
-            'val_evaluator': dict(_delete_=True, type='MultiDatasetsEvaluator', metrics=metrics,
-                                  dataset_prefixes=['a', 'b'])})['val'])
+        return len(build('detection', data, 'test', **{
+            'test_dataloader__dataset': dict(_delete_=True, type='ConcatDataset', datasets=[first, second]),
+            'test_evaluator': dict(_delete_=True, type='MultiDatasetsEvaluator', metrics=metrics,
+                                  dataset_prefixes=['a', 'b'])})['test'])
 
     assert number_of_images(2) == 12
     with pytest.raises(UserError, match='datasets.0.ann_file'):
