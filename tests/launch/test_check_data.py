@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from launch.building import build_run, datasets
+from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from PIL import Image
 from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
-from cvt_dense.annotations.data_sets import check_annotations, coco_files
+from cvt_dense.annotations.data_sets import check_annotations, coco_files, reads_coco
 from cvt_dense.config.read import redirect_data_root
 from cvt_dense.engine import UnreadableImagesHook
 from cvt_dense.errors import UserError
@@ -76,6 +77,9 @@ DETECTION = [
     (dict(train_dataloader__dataset__metainfo=None), 'classes'),  # CocoDataset's own 80
     (dict(val_dataloader__dataset__ann_file=[VAL, TRAIN]), 'val_dataloader.*ann_file'),
     (dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
+    (dict(val_dataloader__dataset__indices=2), r'val_evaluator\.ann_file.* 4 .* 2:.*indices.*val_dataloader'),
+    (dict(val_dataloader__batch_size=3, val_dataloader__drop_last=True), 'drop_last'),
+    (dict(val_dataloader=None), 'val_dataloader.*val_cfg'),
     (dict(train_dataloader__dataset__filter__min_size=9), 'train_dataloader.*filter'),
     (dict(train_dataloader__dataset__filter_cfg__min_size=65), 'train_dataloader.*min_size'),
     (lambda data: (data / VAL).unlink(), 'instances_val.json'),
@@ -166,21 +170,25 @@ def test_files_of_boxes(data, capsys, changes):
                       val_evaluator=dict(type='CocoMetric', ann_file=file, metric='bbox')))
     check_annotations(cfg, ['val'])
     assert [file.uses for file in coco_files(cfg, 'val')] == [{'read', 'scored'}]
+    own = type('Own', (CocoDataset, ), dict(parse_data_info=lambda self, info: None))
+    assert reads_coco(CocoDataset) and not reads_coco(own)
     cfg.val_dataloader.dataset.type, cfg.val_evaluator.type = 'CocoPanopticDataset', 'CocoPanopticMetric'
     assert not coco_files(cfg, 'val') and 'CocoPanopticDataset' in capsys.readouterr().out
 
 
-def test_evaluators_file_may_have_more_images(data, capsys):
-    """MMDetection counts their objects as missed."""
-    def keep_first(content):
-        first = content['images'][0]['id']
-        for key, name in (('images', 'id'), ('annotations', 'image_id')):
-            content[key] = [one for one in content[key] if one[name] == first]
+def test_joined_data_sets_have_the_same_classes(data):
+    first = recipe('maskrcnn_cvt_nano_shapes').train_dataloader.dataset
+    second = dict(first, ann_file=str(shutil.copy(data / TRAIN, data)), metainfo=dict(classes=CLASSES[:3]))
+    joined = dict(_delete_=True, type='ConcatDataset', datasets=[first, second])
+    edit(lambda content: content.update(categories=content['categories'][:3]), data, Path(TRAIN).name)
+    with pytest.raises(UserError, match='other classes'):
+        build('detection', data, train_dataloader__dataset=joined)
 
-    shutil.copy(data / VAL, data / 'all.json')
-    edit(keep_first, data, VAL)
-    assert len(build('detection', data, 'test', test_evaluator__ann_file=str(data / 'all.json'))['test']) == 1
-    assert 'test_evaluator' in capsys.readouterr().out
+
+def test_a_package_that_an_augmentation_lacks(data, monkeypatch):
+    monkeypatch.setattr('mmdet.datasets.transforms.transforms.Compose', None)
+    with pytest.raises(UserError, match='albumentations'):
+        build('detection', data, train_dataloader__dataset__pipeline=[dict(type='Albu', transforms=[])])
 
 
 def test_several_data_sets_are_scored_each_by_its_own_file(data):

@@ -71,6 +71,11 @@ def test_a_run_by_iterations_that_would_be_saved_by_epochs():
         check('iterations', **{'default_hooks.checkpoint.by_epoch': True})
 
 
+def test_the_best_by_whichever_metric_is_first():
+    with pytest.raises(UserError, match='save_best'):
+        check(**{'default_hooks.checkpoint': dict(type='CheckpointHook', save_best='auto')})
+
+
 class Rates(Hook):
     """Note the learning rate of each iteration."""
 

@@ -41,7 +41,9 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('cvt_nano_shapes', 'max_epochs', 'train_cfg.max_epochs'), ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
     ('cvt13_in1k', 'lode_from', 'load_from'), ('cvt13_in1k', 'auto_scale_lr.enabled', 'enable'),
-    ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'),
+    ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'), ('cvt13_in1k', 'test_cfg.fp', 'fp16'),
+    ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.min_sise', 'min_size'),
+    ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.score_th', 'score_thr'),
     ('cascademaskrcnn_cvt13_coco_3x', 'model.roi_head.bbox_head.num_classes', 'list')])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
     with pytest.raises(UserError, match=option) as error:

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from ...engine.schedules import Curve, planned_rates
 from ...inference.model import Trained
-from .batches import check_batch_norm, check_loaders
+from .batches import check_batch_norm, check_loaders, check_scored
 from .heads import check_class_folders, check_heads, check_single_class
 from .images import check_files
 from .schedule import check_schedule
@@ -42,8 +42,8 @@ class Built:
 
 
 # Each takes what has been built, and raises UserError.
-CHECKS = [check_class_folders, check_heads, check_single_class, check_files, check_loaders, check_weights,
-          check_batch_norm, check_schedule]
+CHECKS = [check_class_folders, check_heads, check_single_class, check_files, check_loaders, check_scored,
+          check_weights, check_batch_norm, check_schedule]
 
 
 def check(built: Built) -> None:
