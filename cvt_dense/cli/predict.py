@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..annotations.names import is_rubbish
 from ..console import printable
 from ..errors import UserError, listed
-from ..annotations.names import is_rubbish
 from ..images import SUFFIXES, is_image
 from ..launch.runs import TestRun
 from . import command_line
