@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image, ImageMode, ImageOps
 
+from .annotations.names import is_rubbish
 from .errors import UserError
 
 SUFFIXES = ('.bmp', '.gif', '.jfif', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
@@ -28,11 +29,6 @@ def is_image(path: str | Path) -> bool:
     return str(path).lower().endswith(SUFFIXES)
 
 
-def is_hidden(name: str) -> bool:
-    """Return whether a file or folder of this name is hidden or macOS's: '.vscode', '._a.png', '__MACOSX'."""
-    return name.startswith('.') or name == '__MACOSX'
-
-
 def images_below(folder: str | Path) -> Iterator[str]:
     """Yield the paths of the images at any depth below a folder, through links, without hidden ones."""
     return filter(is_image, files_below(folder))
@@ -43,10 +39,10 @@ def files_below(folder: str | Path) -> Iterator[str]:
     here = Path(folder).resolve()
     visited = {here, *here.parents}  # a link upwards would make a loop
     for inside, folders, files in os.walk(folder, followlinks=True):
-        targets = {Path(inside, name).resolve(): name for name in sorted(folders, reverse=True) if not is_hidden(name)}
+        targets = {Path(inside, name).resolve(): name for name in sorted(folders, reverse=True) if not is_rubbish(name)}
         folders[:] = sorted(name for target, name in targets.items() if target not in visited)
         visited |= set(targets)
-        yield from (os.path.join(inside, name) for name in files if not is_hidden(name))
+        yield from (os.path.join(inside, name) for name in files if not is_rubbish(name))
 
 
 def find_missing(paths: Iterable[str]) -> list[str]:
@@ -227,7 +223,8 @@ def check_loaded(path: str | Path, array: np.ndarray, reader: Any = None, quick:
 
 def _find_difference(path: str | Path, header: Header, given: np.ndarray, reader: Any) -> str:
     if given.shape[:2] != shape_as_read(header, reader):
-        return f'it would be read as an array of shape {given.shape} (EXIF applied)'
+        first = ', its first page' if given.shape[:2] == header.shape[1:3] else ' (EXIF applied)'
+        return f'it would be read as an array of shape {given.shape}{first}'
     if not np.isfinite(given).all():
         return 'some values are NaN or infinite. Write a number there, such as the mean of the channel'
     if reads_raw(reader):

@@ -2,11 +2,12 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from .errors import UserError
+from .errors import UserError, listed
 
-# The usual metrics of each task, which summaries, tables and pictures show; several data sets put a prefix before them.
-MAIN = ('accuracy/top1', 'coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
+# The usual metrics of each task, which summaries, tables and pictures show; evaluators put a prefix before them.
+MAIN = re.compile('(.*/)?(accuracy/top1|mIoU|PQ|((bbox|segm)_)?m?AP)')
 RAW, LOSSES = 'raw/', 'val/'  # before the names of what RawWeightsHook and ValLossHook add to an evaluation
 NOT_METRICS = ('step', 'time', 'data_time')
 LESS = re.compile(r'loss|error|(?i:(?<![a-z])(mae|mse|rmse|rmse_log|abs_rel|sq_rel|silog|log10|fid|mmr|ece|nll)$)')
@@ -26,7 +27,7 @@ def evaluated(names: Iterable[str]) -> list[str]:
 def main_metrics(names: Iterable[str]) -> list[str]:
     """Return those of an evaluation's metrics that are usual for a task, of each data set; otherwise its first one."""
     names = evaluated(names)
-    return [name for name in names if f'/{name}'.endswith(tuple(f'/{main}' for main in MAIN))] or names[:1]
+    return [name for name in names if MAIN.fullmatch(name)] or names[:1]
 
 
 def best_file(folder: str | Path, name: str) -> tuple[Path, int] | None:
@@ -65,6 +66,17 @@ class Metric:
         if self.rule not in ('less', 'greater'):
             raise UserError(f"{self.setting}={self.name!r} with rule={self.rule!r}: rule must be 'less' or 'greater', "
                             'whichever value of this metric is better.')
+
+    def check(self, evaluator: Any) -> None:
+        """Check before a run that MMEngine's ``evaluator``, or None, has a metric with the prefix of the name.
+
+        Raises:
+            UserError: it has none.
+        """
+        prefixes = [f'{metric.prefix}/' for metric in getattr(evaluator, 'metrics', ())]
+        if not any(f'/{prefix}' in f'/{self.name}' for prefix in [*prefixes, RAW, LOSSES]) and prefixes and (
+                'None/' not in prefixes and self.name != 'auto'):
+            raise UserError(f'{self.setting}={self.name!r}: names of metrics begin with {listed(prefixes)} here.')
 
     @property
     def sign(self) -> int:

@@ -71,13 +71,15 @@ def from_hub(source: str) -> Path:
     for cached in (True, False):
         for candidate in candidates:
             try:
+                if not cached:  # where nothing answers, a download would be tried for a minute
+                    huggingface_hub.get_session().head(huggingface_hub.constants.ENDPOINT, timeout=10)
                 path = Path(huggingface_hub.hf_hub_download(
                     repository, candidate, revision=revision, local_files_only=cached))
                 with suppress(OSError, ValueError):  # the config names the classes
                     huggingface_hub.hf_hub_download(repository, 'config.json', revision=revision,
                                                     local_files_only=cached)
                 return path
-            except (OSError, ValueError) as error:  # all errors of the hub are one of these
+            except Exception as error:  # of the hub, and of its client without a network
                 reason = ' '.join(str(error).split())
     raise CheckpointError(f'{source} is neither in the cache of huggingface_hub '
                           f'({huggingface_hub.constants.HF_HUB_CACHE}) nor can it be downloaded: {reason} Offline, run '

@@ -1,4 +1,6 @@
 """Which metric counts, and whether more or less of it is better."""
+from types import SimpleNamespace
+
 import pytest
 
 from cvt_dense.errors import UserError
@@ -18,6 +20,7 @@ def test_the_rule_follows_from_the_name(name, rule):
 
 def test_the_usual_metric_is_chosen_before_that_of_a_class():
     assert main_metrics(COCO) == ['A/coco/bbox_mAP'] and main_metrics(['mine', 'yours']) == ['mine']
+    assert main_metrics(['x/AP50', 'x/mAP']) == ['x/mAP']
     metric = Metric('save_best', 'auto')
     assert metric.score(COCO) == 0.3 and metric.name == 'A/coco/bbox_mAP'
 
@@ -35,3 +38,8 @@ def test_a_wrong_name_is_an_error_and_a_missing_result_is_not():
     for name in ('bbox_mAP', 'A/coco/segm_mAP'):
         with pytest.raises(UserError):
             Metric('save_best', name).score(COCO)
+    evaluator = SimpleNamespace(metrics=[SimpleNamespace(prefix='coco')])
+    for name in ('auto', 'A/coco/bbox_mAP', 'raw/coco/bbox_mAP'):
+        Metric('save_best', name).check(evaluator)
+    with pytest.raises(UserError, match='coco/'):
+        Metric('save_best', 'voc/mAP').check(evaluator)

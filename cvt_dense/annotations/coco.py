@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from ..images import files_below, find_missing
+from .names import is_no_class
 
 MANY = 0.1  # fraction of the boxes from which on a fault is one of the whole file
 FAR = 10**6  # pixels from an image; pycocotools stores each step along a polygon's edges, and crashes far outside
@@ -171,7 +172,7 @@ def find_faults(content: Entry, classes: Sequence[str] | None = None, folder: st
         folder: folder of the images, to find those whose names are spelled otherwise; None: they are not looked for.
 
     Raises:
-        ValueError: so many boxes or masks are wrong that they are of another kind.
+        ValueError: so many boxes or masks are wrong that they are of another kind; or a label is no class.
     """
     images, annotations = content['images'], content['annotations']
     categories = [category for category in content['categories'] if classes is None or category['name'] in classes]
@@ -181,6 +182,11 @@ def find_faults(content: Entry, classes: Sequence[str] | None = None, folder: st
     # Sets tell that nothing is wrong in a fraction of the time of a test of each entry.
     if {entry['image_id'] for entry in objects} - owner.keys() or {entry['category_id'] for entry in objects} - used:
         objects = [entry for entry in objects if entry['image_id'] in owner and entry['category_id'] in used]
+    meant = {category['id'] for category in categories if is_no_class(category['name'])}
+    if meant and (without := [entry for entry in objects if entry['category_id'] in meant]):
+        label = next(category['name'] for category in categories if category['id'] == without[0]['category_id'])
+        raise ValueError(f'{len(without)} annotations, such as {without[0].get("id")!r}, have the label {label!r}, '
+                         'which means void or background: remove them, or give them another label')
     counts = Counter(numbers if len({*numbers}) < len(numbers) else ())
     all_right = {*map(type, numbers)} <= {int} and 0 not in numbers
     return {

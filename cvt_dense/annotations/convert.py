@@ -30,12 +30,12 @@ from ..errors import listed
 from ..images import files_below, images_below, is_image, upright_size
 from . import coco
 from .coco import Fault
+from .names import is_no_class
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
 TARGETS = ('coco', 'masks')
 LABEL_MAPS = ('SegmentationClass', 'SegmentationObject')  # folders of Pascal VOC
-LABELME_MEANINGS = ('__ignore__', '_background_')  # labels of pixels that count nowhere, or that show no object
 
 
 @dataclass
@@ -369,8 +369,6 @@ def read_labelme(src: Path, data: Data) -> Content:
                 key = shape['label'], f'shape {number}' if group is None else f'group {group} of {shape["label"]!r}'
                 groups[key].append(dict(shape, points=points))
             for (label, location), shapes in groups.items():
-                if label in LABELME_MEANINGS:
-                    raise ValueError(f'{label} is no class in LabelMe: remove the shape, or give it another label')
                 images.add_object(image, label, location, [shape['points'] for shape in shapes],
                                   any(shape['shape_type'] == 'polygon' for shape in shapes))
     yield src, images.finish()
@@ -421,7 +419,8 @@ def read(src: Path, source: str, masks: bool = False) -> Data:
         with naming(file):
             found = coco.find_faults(content)
         names = {category['id']: category['name'] for category in content['categories']}
-        data.classes += [name for name in dict.fromkeys(names.values()) if name not in data.classes]
+        data.classes += [name for name in dict.fromkeys(names.values())
+                         if name not in data.classes and not is_no_class(name)]
         samples = {image['id']: image['sample'] for image in content['images'] if 'sample' in image}
         data.samples += samples.values()
         for fault, entries in found.items():

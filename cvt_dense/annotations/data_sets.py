@@ -125,10 +125,6 @@ def _check_stage(cfg: Config, stage: str) -> None:
         if wrong:
             raise UserError(f'{file.setting}.ann_file={file.path!r} has other images or boxes than '
                             f'{stage}_dataloader reads, with the image ids {listed(wrong)}. Give both one file.')
-        missed = images[file.path].keys() - read
-        if missed:
-            lines.append(f'{file.setting}: of {file.path!r}, {len(missed)} images, with the ids {listed(missed)}, '
-                         f'are not read by {stage}_dataloader; {stage}_evaluator counts their objects as missed.')
     # Only a test with format_only, as for COCO's test-dev, needs no objects.
     is_scored = any(not node.get('format_only') for node in dicts(cfg.get(f'{stage}_evaluator')) if 'type' in node)
     if files and not number and (stage == 'train' or is_scored):

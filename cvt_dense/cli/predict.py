@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from ..annotations.names import is_rubbish
 from ..console import printable
 from ..errors import UserError, listed
-from ..images import SUFFIXES, is_hidden, is_image
+from ..images import SUFFIXES, is_image
 from ..launch.runs import TestRun
 from . import command_line
 from .outputs import add_force_argument, check_folder, check_outputs
@@ -65,7 +66,7 @@ def find_images(names: Sequence[str]) -> list[Path]:
     images = []
     for path in map(Path, names):
         if path.is_dir():
-            folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not is_hidden(folder.name)]
+            folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not is_rubbish(folder.name)]
             inside = _images_in(path) or [image for folder in folders for image in _images_in(folder)]  # class folders
             if not inside:
                 raise UserError(f'The folder {path} and the folders in it hold no image ({", ".join(SUFFIXES)}).')
@@ -78,7 +79,7 @@ def find_images(names: Sequence[str]) -> list[Path]:
 
 
 def _images_in(folder: Path) -> list[Path]:
-    shown = sorted(path for path in folder.iterdir() if not is_hidden(path.name))
+    shown = sorted(path for path in folder.iterdir() if not is_rubbish(path.name))
     files = [path for path in shown if path.is_file()]
     # Arrays beside images have another meaning.
     images = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']

@@ -2,6 +2,7 @@
 import difflib
 import inspect
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,26 @@ from mmengine.fileio.backends import backends
 
 from ..errors import UserError, refusals_of
 from ..published import CONFIG, MM_CONFIG, SCOPES, fetch, is_published, read_published
-from .walk import dicts, type_name, values
+from .walk import dicts, type_name, values, walk
 
 # Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
 READ_FROM_CONFIG = {
     'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
     'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn', 'tta_model', 'tta_pipeline'}
-# Keys of the dicts in which MMEngine ignores others without an error; of paramwise_cfg without a constructor.
+# Keys of the dicts, by patterns of their paths, in which others have no effect and are no error.
 READ_BELOW = {
-    'auto_scale_lr': {'enable', 'base_batch_size'},
-    'env_cfg': {'cudnn_benchmark', 'dist_cfg', 'mp_cfg', 'resource_limit'},
-    'paramwise_cfg': {'bias_decay_mult', 'bias_lr_mult', 'bypass_duplicate', 'custom_keys', 'dcn_offset_lr_mult',
-                      'dwconv_decay_mult', 'flat_decay_mult', 'norm_decay_mult'}}
+    'auto_scale_lr': 'enable base_batch_size', '(val|test)_cfg': 'type fp16',
+    'env_cfg': 'cudnn_benchmark dist_cfg mp_cfg resource_limit',
+    r'(optim_wrapper\.)?paramwise_cfg': (  # without a constructor
+        'bias_decay_mult bias_lr_mult bypass_duplicate custom_keys dcn_offset_lr_mult dwconv_decay_mult '
+        'flat_decay_mult norm_decay_mult')}
+# Those of dicts that a class of the user's own may read too: there a key is wrong that is nearly one of them.
+READ_NEARLY = {
+    r'.*\.filter_cfg': 'filter_empty_gt min_size bbox_min_size',
+    r'model\.(.*\.)?(train|test)_cfg(\..*)?': (
+        'allowed_border assigner crop_size filter_low_score filter_thr iou_thr mask_size mask_thr mask_thr_binary '
+        'max_num max_per_img max_per_image min_bbox_size mode nms nms_post nms_pre nms_thr num_points pos_weight '
+        'rcnn rpn rpn_proposal sampler score_thr stride update_thr')}
 VARIABLE = 'a variable of the file, which has already computed other settings from it: edit a copy, or set those'
 
 
@@ -82,11 +91,14 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
         _check_option(settings, option)
         with refusals_of(f'--cfg-options {option}'):
             cfg.merge_from_dict({option: value})
-    wrapper = cfg.get('optim_wrapper') or {}
-    for name, known in READ_BELOW.items():
-        node = cfg.get(name) or (not wrapper.get('constructor') and wrapper.get(name)) or {}
-        if unknown := sorted(node.keys() - known):
-            raise UserError(f'nothing reads {name}.{unknown[0]}; allowed are {sorted(known)}.')
+    constructs = (cfg.get('optim_wrapper') or {}).get('constructor')
+    for path, node in walk(cfg._cfg_dict):
+        for pattern, known in (READ_BELOW | READ_NEARLY).items():
+            own = type_name(node) not in ('', 'ValLoop', 'TestLoop') or 'paramwise' in path and constructs
+            for key in sorted(node.keys() - {*known.split()}) if re.fullmatch(pattern, path) and not own else ():
+                near = difflib.get_close_matches(key, known.split(), 1, 0.7)
+                if near or pattern in READ_BELOW:
+                    raise UserError(f'nothing reads {path}.{key}. Did you mean {" or ".join(near or known.split())}?')
 
 
 def read_names() -> set[str]:

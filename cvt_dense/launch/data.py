@@ -1,6 +1,7 @@
 """Build the data loaders of a run."""
 import copy
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..classes import Classes
 from ..config.walk import class_of, leaf_datasets
 from ..console import prints_to_log
 from ..engine.hooks.unreadable_images import skip_unreadable_images
-from ..errors import UserError
+from ..errors import UserError, listed
 from ..pretraining import ImageClassifier, ImageDataset
 from ..pretraining.listing import find_classes
 from .distributed import on_first_process
@@ -46,6 +47,8 @@ def load_data(cfg: Config, stages: Sequence[str], seed: int | None = None, check
     for stage in stages:
         settings = cfg.get(f'{stage}_dataloader')
         if not settings or not isinstance(settings.get('dataset'), dict):
+            if stage == 'val' and (kept := [key for key in ('val_cfg', 'val_evaluator') if cfg.get(key) is not None]):
+                raise UserError(f'val_dataloader is None, and {" and ".join(kept)} not: set all three, or none.')
             continue
         dataset = build_dataset(cfg, stage, classes)
         skip_unreadable_images(dataset, (cfg.model.get('backbone') or {}).get('in_channels', 3))
@@ -73,7 +76,11 @@ def build_dataset(cfg: Config, stage: str, classes: Classes) -> Any:
         dataset = DATASETS.build(settings)
         if not len(dataset):
             raise FileNotFoundError('it is empty')
-    except (KeyError, OSError, TypeError, ValueError) as error:  # MMEngine raises ValueError if it is empty
+        if isinstance(about := getattr(dataset, 'metainfo', None), list):  # ConcatDataset's, of each data set
+            key = min(key for key in {*chain(*about)} if any(one.get(key) != about[0].get(key) for one in about))
+            raise ValueError(f'it joins data sets with other {key}, {listed([one.get(key) for one in about])}')
+    # MMEngine raises ValueError if it is empty, MMDetection RuntimeError without the package of an augmentation.
+    except (ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         given = {key: value for key, value in settings.items() if key != 'pipeline'}
         advice = ' Correct data_root, data_prefix, ann_file or img_suffix.' if isinstance(error, OSError) else ''
         raise UserError(f'{stage}_dataloader: the data set cannot be built: {str(error).rstrip(".")}.{advice} Its '

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO
 from mmengine import fileio
 from mmengine.logging import print_log
 
+from ..annotations.names import are_splits, is_rubbish
 from ..errors import listed
-from ..images import SUFFIXES, files_below, find_missing, is_hidden, is_image
+from ..images import SUFFIXES, files_below, find_missing, is_image
 
 Image = dict[str, Any]
 
@@ -56,16 +57,19 @@ def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[I
     others: Counter[str] = Counter()  # files that are no images, by their suffix
     if not tars:
         for name in _folders(root):
-            paths = [] if is_hidden(name) else list(files_below(os.path.join(root, name)))  # __MACOSX is refused below
+            paths = [] if is_rubbish(name) else list(files_below(os.path.join(root, name)))  # __MACOSX is refused below
             by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
             others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
-        loose = [name for name in os.listdir(root) if is_image(name) and not is_hidden(name)]
+        loose = [name for name in os.listdir(root) if is_image(name) and not is_rubbish(name)]
         if loose:
             print_log(f'{root!r}: {len(loose)} images beside the class folders were left out, such as {min(loose)!r}.',
                       logger='current', level=30)
     if others:
         print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
                   f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
+    if are_splits(by_class):
+        raise ValueError(f'{root!r} holds parts of a data set and not classes: {listed(sorted(by_class))}. Set split '
+                         'to one of them.')
     if not any(by_class.values()):
         raise FileNotFoundError(f'{root!r} holds no image in class folders. The allowed suffixes are '
                                 f'{", ".join(SUFFIXES)}.')
@@ -165,7 +169,7 @@ def _images_in_tars(paths: list[str]) -> Iterator[tuple[str | int, Image]]:
             with tarfile.open(path, mode='r:') as tar:
                 for member in tar:
                     inside = os.path.normpath(member.name)
-                    if member.isdir() or any(map(is_hidden, inside.split('/'))):
+                    if member.isdir() or any(map(is_rubbish, inside.split('/'))):
                         continue
                     stem, suffix = os.path.splitext(os.path.join(path[:-4], inside))
                     if suffix == '.cls':

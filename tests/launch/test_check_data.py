@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launch.building import build_run, datasets
+from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 from mmengine.dataset import Compose
-from mmengine.registry import init_default_scope
 from PIL import Image
 from templates_edited import recipe
 
 import cvt_dense  # noqa: F401
-from cvt_dense.annotations.data_sets import check_annotations, coco_files
+from cvt_dense.annotations.data_sets import check_annotations, coco_files, reads_coco
 from cvt_dense.config.read import redirect_data_root
 from cvt_dense.engine import UnreadableImagesHook
 from cvt_dense.errors import UserError
-from cvt_dense.launch.build import load_datasets
-from cvt_dense.launch.checks.config import check_config
 from cvt_dense.shapes import CLASSES
 
 TRAIN, VAL = (f'detection/annotations/instances_{split}.json' for split in ('train', 'val'))
@@ -40,10 +39,7 @@ def build(task: str, data: Path, *stages: str, **options: Any) -> dict[str, Any]
     cfg = recipe(dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')[task])
     cfg.merge_from_dict({key.replace('__', '.'): value for key, value in options.items()})
     redirect_data_root(cfg, str(data / task))
-    init_default_scope(cfg.default_scope)
-    stages = stages or ('train', 'val')
-    check_config(cfg, stages)
-    return load_datasets(cfg, stages)
+    return datasets(build_run(cfg, *(stages or ('train', 'val'))))
 
 
 def edit(change, data: Path, file: str = TRAIN) -> None:
@@ -81,6 +77,9 @@ DETECTION = [
     (dict(train_dataloader__dataset__metainfo=None), 'classes'),  # CocoDataset's own 80
     (dict(val_dataloader__dataset__ann_file=[VAL, TRAIN]), 'val_dataloader.*ann_file'),
     (dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
+    (dict(val_dataloader__dataset__indices=2), r'val_evaluator\.ann_file.* 4 .* 2:.*indices.*val_dataloader'),
+    (dict(val_dataloader__batch_size=3, val_dataloader__drop_last=True), 'drop_last'),
+    (dict(val_dataloader=None), 'val_dataloader.*val_cfg'),
     (dict(train_dataloader__dataset__filter__min_size=9), 'train_dataloader.*filter'),
     (dict(train_dataloader__dataset__filter_cfg__min_size=65), 'train_dataloader.*min_size'),
     (lambda data: (data / VAL).unlink(), 'instances_val.json'),
@@ -121,8 +120,8 @@ def test_good_data_pass(data, capsys):
     edit(remove, data), edit(remove, data, VAL)
     assert {stage: len(dataset) for stage, dataset in build('detection', data).items()} == dict(train=7, val=4)
     assert re.search(r'(?s)x\.JPG.*777777.*filter_empty_gt', capsys.readouterr().out)
-    assert len(build('detection', data, 'val', val_dataloader__dataset__metainfo__classes=CLASSES[:3],
-                     model__roi_head__bbox_head__num_classes=3, model__roi_head__mask_head__num_classes=3)['val']) == 4
+    assert len(build('detection', data, 'test', test_dataloader__dataset__metainfo__classes=CLASSES[:3],
+                     model__roi_head__bbox_head__num_classes=3, model__roi_head__mask_head__num_classes=3)['test']) == 4
     assert 'category_id' in capsys.readouterr().out  # objects of the other classes
 
 
@@ -171,21 +170,25 @@ def test_files_of_boxes(data, capsys, changes):
                       val_evaluator=dict(type='CocoMetric', ann_file=file, metric='bbox')))
     check_annotations(cfg, ['val'])
     assert [file.uses for file in coco_files(cfg, 'val')] == [{'read', 'scored'}]
+    own = type('Own', (CocoDataset, ), dict(parse_data_info=lambda self, info: None))
+    assert reads_coco(CocoDataset) and not reads_coco(own)
     cfg.val_dataloader.dataset.type, cfg.val_evaluator.type = 'CocoPanopticDataset', 'CocoPanopticMetric'
     assert not coco_files(cfg, 'val') and 'CocoPanopticDataset' in capsys.readouterr().out
 
 
-def test_evaluators_file_may_have_more_images(data, capsys):
-    """MMDetection counts their objects as missed."""
-    def keep_first(content):
-        first = content['images'][0]['id']
-        for key, name in (('images', 'id'), ('annotations', 'image_id')):
-            content[key] = [one for one in content[key] if one[name] == first]
+def test_joined_data_sets_have_the_same_classes(data):
+    first = recipe('maskrcnn_cvt_nano_shapes').train_dataloader.dataset
+    second = dict(first, ann_file=str(shutil.copy(data / TRAIN, data)), metainfo=dict(classes=CLASSES[:3]))
+    joined = dict(_delete_=True, type='ConcatDataset', datasets=[first, second])
+    edit(lambda content: content.update(categories=content['categories'][:3]), data, Path(TRAIN).name)
+    with pytest.raises(UserError, match='other classes'):
+        build('detection', data, train_dataloader__dataset=joined)
 
-    shutil.copy(data / VAL, data / 'all.json')
-    edit(keep_first, data, VAL)
-    assert len(build('detection', data, 'val', val_evaluator__ann_file=str(data / 'all.json'))['val']) == 1
-    assert 'val_evaluator' in capsys.readouterr().out
+
+def test_a_package_that_an_augmentation_lacks(data, monkeypatch):
+    monkeypatch.setattr('mmdet.datasets.transforms.transforms.Compose', None)
+    with pytest.raises(UserError, match='albumentations'):
+        build('detection', data, train_dataloader__dataset__pipeline=[dict(type='Albu', transforms=[])])
 
 
 def test_several_data_sets_are_scored_each_by_its_own_file(data):
@@ -196,10 +199,10 @@ def test_several_data_sets_are_scored_each_by_its_own_file(data):
         first, metric = cfg.val_dataloader.dataset, cfg.val_evaluator
         second = dict(first, ann_file=cfg.train_dataloader.dataset.ann_file, data_prefix=dict(img='train/'))
         metrics = [metric, dict(metric, ann_file=f'{data}/{TRAIN}')][:files]
-        return len(build('detection', data, 'val', **{
-            'val_dataloader__dataset': dict(_delete_=True, type='ConcatDataset', datasets=[first, second]),
-            'val_evaluator': dict(_delete_=True, type='MultiDatasetsEvaluator', metrics=metrics,
-                                  dataset_prefixes=['a', 'b'])})['val'])
+        return len(build('detection', data, 'test', **{
+            'test_dataloader__dataset': dict(_delete_=True, type='ConcatDataset', datasets=[first, second]),
+            'test_evaluator': dict(_delete_=True, type='MultiDatasetsEvaluator', metrics=metrics,
+                                  dataset_prefixes=['a', 'b'])})['test'])
 
     assert number_of_images(2) == 12
     with pytest.raises(UserError, match='datasets.0.ann_file'):

@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tifffile
+from launch.building import build_run, datasets
 from load_tool import run_tool
 from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
-from mmengine.registry import init_default_scope
 from PIL import Image
 from templates_edited import write_template
 from tiny_training import write_config
 
 from cvt_dense.errors import UserError
 from cvt_dense.images import load, open_image
-from cvt_dense.launch.build import load_datasets
-from cvt_dense.launch.checks.config import check_config
 
 CASES = Path(__file__).parents[1] / 'data/images'
 IMAGE, LABEL_MAP = CASES / 'accepted/rgb/colours.jpg', CASES / 'accepted/labels/grey.png'
@@ -56,9 +54,7 @@ def template(root: Path, name: str = 'upernet_cvt13_custom', **lines: Any) -> Pa
 def build(root: Path, options: dict[str, Any] | None = None, **lines: Any) -> dict[str, Any]:
     cfg = Config.fromfile(template(root, **lines))
     cfg.merge_from_dict(options or {})
-    init_default_scope('mmseg')
-    check_config(cfg, ('train', 'val'))
-    return load_datasets(cfg, ('train', 'val'))
+    return datasets(build_run(cfg, 'train', 'val'))
 
 
 LINES = dict(  # of the templates that read a kind of file

@@ -1,15 +1,18 @@
 """Schedules that do not fit the length of a training are named before it, which has three epochs of four batches."""
 import pytest
-from engine.checkpoint.quick_runs import ITERATIONS, build
+from engine.checkpoint.quick_runs import ITERATIONS, build, settings
 from mmengine.hooks import Hook
 
-from cvt_dense.engine.schedules import learning_rates
+from cvt_dense.engine.schedules import learning_rates, planned_rates
 from cvt_dense.errors import UserError
+from cvt_dense.launch.checks.built import Built
 from cvt_dense.launch.checks.schedule import check_schedule
+from cvt_dense.launch.data import load_data
 
 
-def check(runner):
-    check_schedule(runner, runner.cfg, dict(train=runner.train_dataloader.dataset), None)
+def check(loop='epochs', **options):
+    cfg = settings('nowhere', loop, **options)
+    check_schedule(Built(cfg, load_data(cfg, ['train']), None))
 
 
 WARM_UP = dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=3)
@@ -47,25 +50,30 @@ WRONG = [
 
 @pytest.mark.parametrize('loop, schedules, told', [
     *((*item, False) for item in FITTING), *((*item, True) for item in WASTING)])
-def test_a_schedule_that_ends_before_or_after_the_training_is_told(tmp_path, capsys, loop, schedules, told):
-    check(build(tmp_path, loop, param_scheduler=schedules))
+def test_a_schedule_that_ends_before_or_after_the_training_is_told(capsys, loop, schedules, told):
+    check(loop, param_scheduler=schedules)
     assert ('param_scheduler' in capsys.readouterr().out) == told
 
 
 @pytest.mark.parametrize('loop, schedules', WRONG)
-def test_schedules_by_which_nothing_is_learnt(tmp_path, loop, schedules):
+def test_schedules_by_which_nothing_is_learnt(loop, schedules):
     with pytest.raises(UserError, match='param_scheduler'):
-        check(build(tmp_path, loop, param_scheduler=schedules))
+        check(loop, param_scheduler=schedules)
 
 
-def test_an_epoch_that_never_ends(tmp_path):
+def test_an_epoch_that_never_ends():
     with pytest.raises(UserError, match='sampler'):
-        check(build(tmp_path, **{'train_dataloader.sampler.type': 'InfiniteSampler'}))
+        check(**{'train_dataloader.sampler.type': 'InfiniteSampler'})
 
 
-def test_a_run_by_iterations_that_would_be_saved_by_epochs(tmp_path):
+def test_a_run_by_iterations_that_would_be_saved_by_epochs():
     with pytest.raises(UserError, match='default_hooks.checkpoint.by_epoch'):
-        check(build(tmp_path, 'iterations', **{'default_hooks.checkpoint.by_epoch': True}))
+        check('iterations', **{'default_hooks.checkpoint.by_epoch': True})
+
+
+def test_the_best_by_whichever_metric_is_first():
+    with pytest.raises(UserError, match='save_best'):
+        check(**{'default_hooks.checkpoint': dict(type='CheckpointHook', save_best='auto')})
 
 
 class Rates(Hook):
@@ -80,8 +88,9 @@ class Rates(Hook):
 
 @pytest.mark.parametrize('loop, unit', [('epochs', 2), ('iterations', 1)])
 def test_the_curve_is_that_of_the_training(tmp_path, loop, unit):
-    runner = build(tmp_path, loop, **{'train_dataloader.batch_size': 4, 'auto_scale_lr.base_batch_size': 8})
-    curve, hook = runner.learning_rates, Rates()
+    options = {'train_dataloader.batch_size': 4, 'auto_scale_lr.base_batch_size': 8}
+    runner, hook = build(tmp_path, loop, **options), Rates()
+    curve = planned_rates(settings(tmp_path, loop, **options), runner.train_dataloader)
     runner.register_hook(hook)
     runner.train()
     assert len(hook.rates) == curve.length * unit and max(hook.rates) == max(rate for _, rate in curve.points)

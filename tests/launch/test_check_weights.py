@@ -1,13 +1,14 @@
 """Published weights are refused under other images than their own; weights that a checkpoint replaces are not read."""
 import pytest
 import timm
+import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
 from cvt_dense.errors import UserError
-from cvt_dense.inference.model import check_preprocessing
-from cvt_dense.launch.machine import adapt_to_machine
+from cvt_dense.launch.build import build_model, prepare
 from cvt_dense.recipes import recipe
+from cvt_dense.weights.preprocessing import check_preprocessing
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
 HALF = dict(mean=[127.5] * 3, std=[127.5] * 3, bgr_to_rgb=True)
@@ -48,7 +49,8 @@ def test_pretrained_weights_are_read_unless_a_checkpoint_replaces_all(name, chec
     """A checkpoint that a training starts from must hold all weights of CvT, but not of a network of timm."""
     cfg = Config.fromfile(recipe('maskrcnn_cvt13_coco.py'))
     if name == 'timm':
-        cfg.model.backbone.update(type='cvt_dense.TimmBackbone', model_name='resnet18')
-    cfg.load_from, cfg.resume = checkpoint or load_from, bool(checkpoint)
-    adapt_to_machine(cfg)
-    assert bool(cfg.model.backbone.init_cfg) == read
+        cfg.model.backbone = dict(NETWORKS['timm'], out_indices=(0, 1, 2, 3), init_cfg=cfg.model.backbone.init_cfg)
+    cfg.load_from = load_from
+    running, _, _ = prepare(cfg, checkpoint)
+    with torch.device('meta'):
+        assert bool(build_model(running).backbone.init_cfg) == read

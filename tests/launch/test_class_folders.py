@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from launch.building import build_run, datasets
 from load_tool import run_tool
 from mmengine.registry import MODELS
 from PIL import Image
@@ -12,8 +13,8 @@ from templates_edited import write_template
 import cvt_dense  # noqa: F401
 from cvt_dense.config.read import read_config
 from cvt_dense.errors import UserError
-from cvt_dense.inference.model import prepare_model
-from cvt_dense.launch.build import load_datasets
+from cvt_dense.inference.model import build_trained, read_trained
+from cvt_dense.launch.data import load_data
 
 
 @pytest.fixture
@@ -23,9 +24,9 @@ def load(tmp_path_factory):
         config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='cvt-nano', **dict(lines))
         cfg = read_config(str(config), options, data and str(data))
         if checkpoint:
-            prepare_model(cfg, checkpoint)
+            build_trained(cfg, read_trained(checkpoint))
         elif data:
-            load_datasets(cfg, ['train', 'val'], check=False)
+            load_data(cfg, ['train', 'val'], check=False)
         return cfg
 
     return load
@@ -51,7 +52,7 @@ def test_number_of_folders(data, load):
 def test_training_and_validation_must_have_the_same_classes(data, load):
     (data / 'val/sun').rename(data / 'val/hail')
     with pytest.raises(UserError, match='hail'):
-        load_datasets(load(data), ['train', 'val'])
+        build_run(load(data), 'train', 'val')
     shutil.rmtree(data / 'train')
     (data / 'train/rain').mkdir(parents=True)
     with pytest.raises(UserError, match='train_dataloader'):
@@ -60,7 +61,7 @@ def test_training_and_validation_must_have_the_same_classes(data, load):
 
 def test_a_validation_folder_may_lack_classes(data, load):
     shutil.rmtree(data / 'val/rain')
-    val = load_datasets(load(data), ['train', 'val'])['val']
+    val = datasets(build_run(load(data), 'train', 'val'))['val']
     assert [val.get_data_info(i)['label'] for i in range(len(val))] == [1, 2]
 
 

@@ -5,21 +5,21 @@ from pathlib import Path
 import lmdb
 import pytest
 import torch
+from launch.building import build_run, datasets
 from load_tool import ROOT
 from mmengine.runner import Runner
 
 import cvt_dense  # noqa: F401
 from cvt_dense.config.read import read_config
-from cvt_dense.launch.build import load_datasets
 
 CONFIGS = dict(classification='cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
 
 
 def load(task: str, data: Path, **options):
     """The config and data set as ``tools/train.py`` loads them."""
-    options['val_dataloader.dataset.ann_file'] = 'val.txt'
+    options['test_dataloader.dataset.ann_file'] = 'val.txt'
     cfg = read_config(f'{ROOT}/configs/{CONFIGS[task]}.py', options, str(data))
-    return cfg, load_datasets(cfg, ['val'])['val']
+    return cfg, datasets(build_run(cfg, 'test'))['test']
 
 
 @pytest.mark.parametrize('task', CONFIGS)
@@ -38,7 +38,7 @@ def test_lmdb_gives_the_same_samples(task, shapes, tmp_path):
     for folder in {path.parent for path in files}:
         shutil.rmtree(folder)
     cfg, dataset = load(task, data, backend_args=dict(backend='lmdb', db_path=str(tmp_path / 'images.lmdb')))
-    samples = list(Runner.build_dataloader(dict(cfg.val_dataloader, dataset=dataset, batch_size=1, num_workers=1)))
+    samples = list(Runner.build_dataloader(dict(cfg.test_dataloader, dataset=dataset, batch_size=1, num_workers=1)))
     assert len(samples) == len(expected) >= 2
     for sample, other in zip(samples, expected):
         assert torch.equal(sample['inputs'][0], other['inputs'])

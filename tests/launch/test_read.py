@@ -1,13 +1,17 @@
 """What tools/train.py and tools/test.py do to a config."""
 import pytest
-from load_tool import ROOT, flags_of
+from load_tool import ROOT
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset, ConcatDataset
+from mmengine.registry import DefaultScope
 from templates_edited import recipe
 
 from cvt_dense.config.read import read_config, redirect_data_root
-from cvt_dense.config.walk import dicts, values
+from cvt_dense.config.walk import datasets_of, dicts, values
 from cvt_dense.errors import UserError
-from cvt_dense.launch.flags import read_training, set_views
+from cvt_dense.launch.runs import TestRun, TrainRun
+from cvt_dense.launch.settings import read_test, read_training
+from cvt_dense.launch.wrap import slice_pipelines
 
 
 def paths_below(cfg: Config, roots: tuple[str, ...]) -> list[str]:
@@ -56,17 +60,21 @@ def test_data_roots_beside_each_other():
     assert redirect_data_root(cfg, 'old') == 'new' and cfg.data_root == 'old/d/'
 
 
-def test_slices_and_tta_change_the_pipeline_of_every_test_set():
+def test_slices_and_tta_change_the_pipeline_of_every_test_set(tmp_path):
     cfg = recipe('upernet_cvt13_ade20k')
-    cfg.test_dataloader.dataset = dict(datasets=[cfg.test_dataloader.dataset, dict(cfg.test_dataloader.dataset)])
-    parts, steps = cfg.test_dataloader.dataset.datasets, ['LoadImageFromFile', 'LoadAnnotations', 'PackSegInputs']
-    set_views(cfg, False, 64, 0.2)
-    assert [[step.type for step in part.pipeline] for part in parts] == [steps, steps]
-    set_views(cfg, True, None, 0.2)
-    assert all(part.pipeline == cfg.tta_pipeline for part in parts)
-    cfg.tta_pipeline = None
+    part = cfg.test_dataloader.dataset
+    cfg.test_dataloader.dataset = dict(datasets=[part, dict(part)])
+    cfg.dump(tmp_path / 'mine.py')
+    tta = dict(config=tmp_path / 'mine.py', checkpoint=tmp_path / 'mine.py', tta=True, check=False)
+    parts = datasets_of(read_test(TestRun(**tta)), 'test')
+    assert [part.pipeline for part in parts] == [cfg.tta_pipeline] * 2
     with pytest.raises(UserError, match='tta_pipeline'):
-        set_views(cfg, True, None, 0.2)
+        read_test(TestRun(**tta, options=dict(tta_pipeline=None)))
+    with DefaultScope.overwrite_default_scope('mmseg'):
+        joined = ConcatDataset([BaseDataset(pipeline=part.pipeline, lazy_init=True) for _ in range(2)], lazy_init=True)
+        slice_pipelines(joined)
+    steps = ['LoadImageFromFile', 'LoadAnnotations', 'PackSegInputs']
+    assert [[type(step).__name__ for step in leaf.pipeline.transforms] for leaf in joined.datasets] == [steps] * 2
 
 
 def test_data_root_renames_no_class(tmp_path):
@@ -94,4 +102,4 @@ def test_files_of_names_become_names(tmp_path):
 def test_a_config_that_is_none(tmp_path, line, error):
     (tmp_path / 'mine.py').write_text(line)
     with pytest.raises(UserError, match=rf'mine\.py.*{error}'):
-        read_training(flags_of('train', str(tmp_path / 'mine.py')))
+        read_training(TrainRun(tmp_path / 'mine.py'))

@@ -64,10 +64,13 @@ def test_class_folders(root, capsys):
     sample = dataset[5]
     assert sample['inputs'].shape == (3, 24, 24) and sample['inputs'].dtype == torch.uint8 and not sample['unreadable']
     assert sample['paths'].endswith('/train/Siamese/Siamese_1.JPEG')
-    (root / 'train/__MACOSX').mkdir()
-    shutil.copy(root / 'train/loose.png', root / 'train/__MACOSX')
-    with pytest.raises(ValueError, match='__MACOSX'):
+    for name in ('__MACOSX', '@eaDir'):
+        (root / 'train' / name).mkdir()
+        shutil.copy(root / 'train/loose.png', root / 'train' / name)
+    with pytest.raises(ValueError, match='@eaDir, __MACOSX'):
         ImageDataset(str(root), 'train', transform=dict(input_size=24))
+    with pytest.raises(ValueError, match='parts'):
+        ImageDataset(str(root), '', transform=dict(input_size=24))
 
 
 @pytest.mark.parametrize('layout', ['list', 'tar', 'tar file per class'])

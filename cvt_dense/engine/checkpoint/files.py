@@ -17,8 +17,11 @@ class AtomicLocalBackend(LocalBackend):
     """MMEngine's local files, written atomically."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Write ``filepath``, or leave what was there before and raise OSError."""
-        write_atomically(filepath, obj)
+        """Write ``filepath``, or leave what was there before and raise UserError."""
+        try:
+            write_atomically(filepath, obj)
+        except OSError as error:  # no room, for example
+            raise UserError(f'{error}. What was there before is left; --resume continues from it.') from error
 
 
 def find_checkpoint(work_dir: str | Path) -> str | None:

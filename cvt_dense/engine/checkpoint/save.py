@@ -59,6 +59,8 @@ class SafeCheckpointHook(Hook):
     def before_train(self, runner: Runner) -> None:
         self.folder = Path(runner.work_dir)
         self.saved = False
+        for metric in self.metrics:
+            metric.check(getattr(runner.val_loop, 'evaluator', None))
         if is_main_process():
             for path in self.folder.glob(f'{PREFIX}*'):
                 path.unlink()

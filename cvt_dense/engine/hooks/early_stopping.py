@@ -34,6 +34,7 @@ class EarlyStoppingHook(Hook):
         self.metric, self.patience = Metric('monitor', monitor, rule), patience
 
     def before_train(self, runner: Runner) -> None:
+        self.metric.check(getattr(runner.val_loop, 'evaluator', None))
         self._stop_if_due(runner)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:

@@ -1,11 +1,14 @@
 """Check that the images of a data set can be put into batches, and that a model can learn from them."""
 import random
+from itertools import chain, islice
 from typing import Any
 
+from mmengine import fileio
 from mmengine.dataset import BaseDataset, InfiniteSampler
 from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
+from ...config.walk import is_remote, walk
 from ...errors import UserError, listed
 from ...images import Header
 from ...models.attention import has_statistics
@@ -26,6 +29,27 @@ def check_loaders(built: Built) -> None:
         if loader.drop_last and images < size and not isinstance(loader.batch_sampler.sampler, InfiniteSampler):
             raise UserError(f'{stage}_dataloader: batch_size={size} with drop_last=True, but a process has {images} '
                             f'images. Set batch_size to {images} or less.')
+
+
+def check_scored(built: Built) -> None:
+    """Check that an evaluation reads each image once of the files that its metrics count.
+
+    Raises:
+        UserError: it reads another number of images than such a file lists.
+    """
+    for stage, loader in ((stage, loader) for stage, loader in built.loaders.items() if stage != 'train'):
+        evaluator, read = built.cfg.get(f'{stage}_evaluator'), {*chain(*islice(loader.batch_sampler, len(loader)))}
+        files = {node['ann_file']: path for path, node in walk(evaluator, f'{stage}_evaluator') if not is_remote(node)
+                 and str(node.get('ann_file')).endswith('.json') and not node.get('format_only')}
+        counts = {file: len(fileio.load(file).get('images', ())) for file in files}
+        if files and 'dataset_prefixes' in evaluator:  # each metric scores a data set of its own
+            counts = {min(files): sum(counts.values())}
+        for file, number in counts.items():
+            if number and -(-number // get_world_size()) != len(read):
+                raise UserError(
+                    f'{files[file]}.ann_file={file!r} lists {number} images, which are all scored, but a process reads '
+                    f'{len(read)}: remove dataset.indices, num_batch_per_epoch, drop_last, a wrapper that repeats, or '
+                    f'filter_cfg (test_mode=True) of {stage}_dataloader, or give both a file of the same images.')
 
 
 def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], headers: dict[str, Header], built: Built,

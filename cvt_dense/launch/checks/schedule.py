@@ -1,4 +1,4 @@
-"""Check that a training's epochs end, that it saves, and that its learning rate follows the schedules to their end."""
+"""Check that a training's epochs end, that it saves what is meant, and that its learning rate follows its schedules."""
 
 from mmengine.dataset import InfiniteSampler
 from mmengine.hooks import CheckpointHook
@@ -19,8 +19,8 @@ def check_schedule(built: Built) -> None:
     """Compare the schedules of a training with its length; a warning tells of a difference.
 
     Raises:
-        UserError: an epoch never ends, a schedule never moves, nothing is saved before the end, or nothing is learnt
-            after the end of the schedules.
+        UserError: an epoch never ends, a schedule never moves, nothing is saved before the end, nothing is learnt after
+            the end of the schedules, or the best checkpoint may be that of one class.
     """
     if built.stage != 'train':
         return
@@ -37,6 +37,9 @@ def check_schedule(built: Built) -> None:
             hook.get('by_epoch', True) and hook.get('interval', -1) > 0 for hook in saving):
         raise UserError('default_hooks.checkpoint counts epochs, and train_cfg iterations: nothing would be saved '
                         'before the end. Set default_hooks.checkpoint.by_epoch=False, and interval in iterations.')
+    if any(hook.get('save_best') == 'auto' and class_of(hook, cfg, HOOKS) is CheckpointHook for hook in saving):
+        raise UserError("save_best='auto' of MMEngine's CheckpointHook is the first metric, such as that of a class. "
+                        "Name it, such as 'coco/bbox_mAP', or set type='cvt_dense.SafeCheckpointHook'.")
     if warning := built.rates and find_mismatch(built.rates):
         print_log(warning, logger='current', level=30)
 

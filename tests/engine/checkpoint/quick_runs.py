@@ -63,17 +63,17 @@ class QuickRunner(CvTRunner):
 
 
 def run(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, disturb: Hook | None = None,
-        **settings: Any) -> CvTRunner:
+        **options: Any) -> CvTRunner:
     """Start the training in ``work_dir``, or resume it if there is a checkpoint."""
-    runner = build(work_dir, loop, accumulated, **settings)
+    runner = build(work_dir, loop, accumulated, **options)
     if disturb is not None:
         runner.register_hook(disturb, 'VERY_HIGH')
     runner.train()
     return runner
 
 
-def build(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, **settings: Any) -> CvTRunner:
-    """Build the runner that :func:`run` trains."""
+def settings(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, **options: Any) -> Config:
+    """Return the config of a run."""
     epochs, init = loop == 'epochs', find_checkpoint(str(work_dir))
     sampler = dict(type='DefaultSampler' if epochs else 'InfiniteSampler', shuffle=True)
     loader = dict(dataset=dict(type='NoisyVectors'), batch_size=2, collate_fn=dict(type='default_collate'))
@@ -93,7 +93,13 @@ def build(work_dir: Path, loop: str = 'epochs', accumulated: int = 1, **settings
         custom_hooks=[dict(type='cvt_dense.EMAHook', momentum=0.2, update_buffers=True)],
         randomness=dict(seed=5, diff_rank_seed=True), log_level='WARNING', experiment_name=f'resume{next(RUNS)}',
         resume=init is not None, load_from=init))
-    cfg.merge_from_dict(settings)
+    cfg.merge_from_dict(options)
+    return cfg
+
+
+def build(*args: Any, **options: Any) -> CvTRunner:
+    """Build the runner of :func:`settings`."""
+    cfg = settings(*args, **options)
     # Its text is in each checkpoint.
     short = {key: cfg[key] for key in ('optim_wrapper', 'param_scheduler', 'train_cfg')}
     return QuickRunner(**cfg, cfg=Config(short, format_python_code=False))
