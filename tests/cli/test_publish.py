@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from cvt_dense.config.published import publish
 from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from PIL import Image
@@ -147,7 +146,8 @@ def test_hostile_config_is_refused(tmp_path, published, content):
         inference.load(tmp_path)
 
 
-@pytest.mark.parametrize('line', ['import os', 'open("ran", "w")', 'x = open("ran", "w")', 'tta_model = {"type": "os"}'])
+@pytest.mark.parametrize('line', [
+    'import os', 'open("ran", "w")', 'x = open("ran", "w")', 'tta_model = {"type": "os"}'])
 def test_a_config_in_python_is_not_run(tmp_path, published, line, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, weights = tmp_path / MM_CONFIG, published['detection'] / WEIGHTS
