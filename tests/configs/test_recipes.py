@@ -4,12 +4,12 @@ import shlex
 
 import pytest
 import torch
-from load_tool import flags_of
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS, DefaultScope
 from templates_edited import ROOT, by_name, parsed, recipe
 
+from cvt_dense.config.options import parse_value
 from cvt_dense.config.read import merge_options
 from cvt_dense.config.walk import dicts
 from cvt_dense.engine.schedules import Curve, learning_rates
@@ -33,7 +33,7 @@ def varied(case: str) -> Config:
     name, *options = shlex.split(case)
     cfg = recipe(name)
     if options:
-        merge_options(cfg, flags_of('train', 'x.py', '--cfg-options', *options).cfg_options)
+        merge_options(cfg, {key: parse_value(text) for key, _, text in (option.partition('=') for option in options)})
     return cfg
 
 
