@@ -222,7 +222,7 @@ def _write_for_mm(cfg: Config, names: dict[str, Any], path: Path) -> None:
     visualizer = dict(type=VISUALIZERS[cfg.default_scope], name='visualizer')
     dataset = datasets_of(cfg, 'test')[0]  # inferencers look for a pipeline, which wrappers lack
     cfg.test_dataloader.dataset = dict(dataset, metainfo=dict(dataset.get('metainfo') or {}, **names))
-    # MMEngine cannot read safetensors, and inferencers read the weights before they build the network.
+    # MMEngine reads no class names from safetensors, and inferencers read the weights before they build the network.
     imports = dict(imports=['cvt_dense.weights'], allow_failed_imports=False)
     cfg.update(test_pipeline=dataset['pipeline'], visualizer=visualizer, custom_imports=imports)
     if cfg.default_scope == 'mmdet':

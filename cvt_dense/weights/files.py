@@ -47,7 +47,7 @@ def load_from_cvt_dense(filename: str, map_location: Any = None) -> dict[str, An
     return load_weights_file(filename, map_location)
 
 
-# MMEngine can read none of these, and takes each for a pattern of the source's beginning.
+# MMEngine reads none of these, or without the class names, and takes each for a pattern of the source's beginning.
 CheckpointLoader.register_scheme([SCHEME, 'hf://', r'.*\.safetensors$'], load_from_cvt_dense, force=True)
 
 
