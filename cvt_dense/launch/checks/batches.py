@@ -41,7 +41,8 @@ def check_scored(built: Built) -> None:
     for stage, loader in ((stage, loader) for stage, loader in built.loaders.items() if stage != 'train'):
         evaluator, read = built.cfg.get(f'{stage}_evaluator'), {*chain(*islice(loader.batch_sampler, len(loader)))}
         files = {node['ann_file']: path for path, node in walk(evaluator, f'{stage}_evaluator') if not is_remote(node)
-                 and str(node.get('ann_file')).endswith('.json') and os.path.isfile(node['ann_file']) and not node.get('format_only')}
+                 and str(node.get('ann_file')).endswith('.json') and os.path.isfile(node['ann_file'])
+                 and not node.get('format_only')}
         counts = {file: len(fileio.load(file).get('images', ())) for file in files}
         if files and 'dataset_prefixes' in evaluator:  # each metric scores a data set of its own
             counts = {min(files): sum(counts.values())}
