@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from ..report.collect import CollectHook
         from ..report.page import Report
         runner = start_test(command_line.settings_of(TestRun, args))
+        runner.test_loop.evaluator.metrics.clear()  # the report measures by itself
         hook = CollectHook(runner.test_dataloader.dataset)
         runner.register_hook(hook)
         runner.test()

@@ -70,6 +70,8 @@ def read_test(run: TestRun) -> Config:
     """
     if run.tta and run.slice is not None:
         raise UserError('--slice with --tta: both decide what the network sees of an image; leave one of them out.')
+    if run.out and os.path.exists(run.out) and (not os.path.isdir(run.out) or os.listdir(run.out)):
+        raise UserError(f'--out {str(run.out)!r} exists already. Give the name of a new folder.')
     cfg = read(run, str(run.checkpoint), run.split)
     if run.split == 'val':
         if cfg.get('val_dataloader') is None:

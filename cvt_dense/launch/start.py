@@ -131,14 +131,14 @@ def start_test(run: TestRun) -> 'CvTRunner':
     setup_distributed(run.launcher, cfg)
     cfg.work_dir = test_folder(cfg, run)
     trained = read_trained(str(run.checkpoint), run.runtime, run.amp)
-    running, changes, seed = prepare(cfg)
+    running, _, seed = prepare(cfg)
     loaders = load_data(running, ['test'], seed, run.check, trained.classes)
     model = build_trained(running, trained, run.check)
     if run.check:
         on_first_process(check, Built(running, loaders, model, trained))
     runner = build_runner(cfg, running, wrap(model, running, run, loaders['test']), loaders)
     runner.tested = trained.content
-    runner.register_hook(AnnounceHook(changes, files=[trained.source]))
+    runner.register_hook(AnnounceHook(files=[trained.source]))
     if run.out:
         save_predictions(runner, run.out)
     return runner
