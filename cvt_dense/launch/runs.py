@@ -38,7 +38,8 @@ class Run:
         metavar='DIR')
     options: dict[str, Any] = setting(
         {}, 'override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50', name='cfg-options')
-    check: bool = setting(True, 'skip the checks of settings, data and weights, except those that the run needs')
+    check: bool = setting(
+        True, 'leave the checks of settings, data and weights out, except those that the run needs')
     launcher: Literal['none', 'pytorch', 'slurm'] = setting(
         'none', 'what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
 
