@@ -71,7 +71,7 @@ def from_hub(source: str) -> Path:
     for cached in (True, False):
         for candidate in candidates:
             try:
-                if not cached:  # where nothing answers, a download would be tried for a minute
+                if not cached and not huggingface_hub.constants.HF_HUB_OFFLINE:  # or it would be tried for a minute
                     huggingface_hub.get_session().head(huggingface_hub.constants.ENDPOINT, timeout=10)
                 path = Path(huggingface_hub.hf_hub_download(
                     repository, candidate, revision=revision, local_files_only=cached))
