@@ -76,7 +76,7 @@ assert sahi.has_mask == masks
 assert masks or np.isclose(max(each.score.value for each in cut), max(other['scores']))
 from cvt_dense import inference
 model = inference.load(files[0].replace('.py', '.json'), files[1], device='cpu')
-expected = inference.predict(model, image)
+expected = inference.predict(model, image, by_class=True)
 for result in found, (other['bboxes'], other['scores'], other['labels']):
     assert all(map(np.allclose, result, (expected.xyxy, expected.confidence, expected.class_id)))
 assert list(first.model.dataset_meta['classes']) == list(sahi.category_names) == list(model.classes)"""

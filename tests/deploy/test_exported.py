@@ -5,15 +5,15 @@ import re
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from load_tool import ROOT, load_tool, run_tool
+from load_tool import ROOT, run_tool
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
@@ -24,15 +24,13 @@ from cvt_dense.deploy import inputs
 from cvt_dense.deploy.exported import run_exported
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
+from cvt_dense.inference.export import choose_size
 from cvt_dense.launch.runs import TestRun
 from cvt_dense.launch.start import start_test
 
 pytestmark = pytest.mark.slow
 
 # -- tools/export.py -------------------------------------------------------------------------------
-
-
-tool = load_tool('export')
 
 
 @pytest.fixture
@@ -75,7 +73,7 @@ def test_the_exported_size_follows_from_the_test_images():
     """Detectors take any size; a fixed one is that of the test images, not that of the config's scale."""
     def choose(task, *sizes, size=None, dynamic=False, **test_cfg):
         cfg = Config(dict(model=dict(test_cfg=test_cfg)))
-        return tool.choose_size(Namespace(size=size, dynamic=dynamic), cfg, task, set(sizes))
+        return choose_size(size, dynamic, SimpleNamespace(cfg=cfg, task=task), set(sizes))
 
     assert choose('detection', (96, 128)) == ((96, 128), None)
     assert choose('detection', (96, 128), (128, 96)) == ((128, 128), None)
