@@ -54,7 +54,8 @@ def claim(cfg: Config, run: TrainRun) -> str | None:
         raise UserError(f'{cfg.work_dir!r} holds another run ({listed(traces, 3)}). Continue it with --resume, choose '
                         'another folder with --work-dir, or move it aside with --overwrite.')
     dump = Path(cfg.work_dir, os.path.basename(cfg.filename))
-    if dump.exists() and not dump.samefile(cfg.filename) and not (traces or restarted):
+    begun = traces or restarted or any(dump.parent.glob('*/*.log'))  # a run that ended before its first log line
+    if dump.exists() and not dump.samefile(cfg.filename) and not begun:
         raise UserError(f'The saved config of this run would replace {str(dump)!r}: choose another --work-dir.')
     checkpoint = None if resume == 'auto' else resume or None
     if resume == 'auto' or restarted:

@@ -223,7 +223,7 @@ def test_a_file_of_another_config(network, files, task, options):
 def test_a_file_whose_classes_are_in_another_order(run, network, files, task, name):
     names = network(task).classes[::-1]
     with pytest.raises(UserError, match=files[name].name):
-        run(task, files[name], cfg_options={'test_dataloader.dataset.metainfo.classes': names})
+        run(task, files[name], options={'test_dataloader.dataset.metainfo.classes': names})
 
 
 def test_thresholds_of_a_detector_are_in_its_file(export, network, tmp_path):
