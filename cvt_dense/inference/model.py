@@ -68,8 +68,6 @@ class Model:
 
     def run(self, batch: dict[str, Any]) -> list[Any]:
         """Return the network's predictions for what its pipeline has made of images."""
-        if os.getpid() != self.process:
-            torch.set_num_threads(1)  # in a process that forks from this one, PyTorch would wait for others for ever
         device = next(self.network.parameters()).device.type
         with torch.no_grad(), torch.autocast(device, DTYPES.get(self.amp), self.amp is not None):
             return self.network.test_step(batch)

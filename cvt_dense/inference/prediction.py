@@ -6,6 +6,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from mmengine.dataset import default_collate, pseudo_collate
 from PIL import Image
 from torch import Tensor
@@ -55,6 +56,8 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
             ``overlap`` is not allowed.
         ValueError, RuntimeError: the network cannot take an image, for example one that is too small.
     """
+    if os.getpid() != model.process:  # in a process that forks from the one that loaded it, threads wait for ever
+        torch.set_num_threads(1)
     if not isinstance(images, (list, tuple)):
         return predict(model, [images], slice, overlap, score_thr, by_class)[0]
     if not 0 <= score_thr <= 1:

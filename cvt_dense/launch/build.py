@@ -28,16 +28,18 @@ from ..weights.strict_loading import StrictLoading, pretrained_cfgs
 RUNS = itertools.count()  # of this process, whose loggers and message hubs MMEngine keeps by name
 
 
-def prepare(cfg: Config, checkpoint: str | None = None) -> tuple[Config, list[str], int]:
+def prepare(cfg: Config, checkpoint: str | None = None, launcher: str = 'none') -> tuple[Config, list[str], int]:
     """Return the config as it runs here, how it differs from the user's, and the seed; seed this process.
 
     Args:
         cfg: the user's config, which is not changed.
         checkpoint: file that a training continues from.
+        launcher: what started the processes of the run.
     """
     register_safe_loading()
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     running = copy.deepcopy(cfg)
+    running.launcher = launcher
     running.resume, running.load_from = bool(checkpoint), checkpoint or cfg.get('load_from')
     changes = adapt_to_machine(running)
     running.randomness = dict(running.get('randomness') or {})

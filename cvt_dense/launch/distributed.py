@@ -78,6 +78,20 @@ def on_first_process(decide: Callable[..., Any], *args: Any) -> Any:
     return answer[0]
 
 
+def check_launcher(launcher: str) -> None:
+    """Check that a launcher has started this process; this needs no PyTorch.
+
+    Raises:
+        UserError: it has not, or torchrun has started several processes without ``launcher``.
+    """
+    if launcher == 'none':
+        if 'TORCHELASTIC_RUN_ID' in os.environ and os.environ.get('WORLD_SIZE', '1') != '1':
+            raise UserError('torchrun started several processes, and each would train alone: give --launcher pytorch.')
+    elif RANKS[launcher] not in os.environ:
+        raise UserError(f'--launcher {launcher}: {RANKS[launcher]} is not set. Start the processes by tools/dist_*.sh '
+                        '(pytorch) or srun (slurm), or leave --launcher out.')
+
+
 def setup_distributed(launcher: str, cfg: Config) -> None:
     """Create the process group of a run under a launcher; MMEngine's Runner keeps a group that exists.
 
@@ -89,16 +103,10 @@ def setup_distributed(launcher: str, cfg: Config) -> None:
         cfg: whole config, whose ``env_cfg.dist_cfg`` has arguments of ``mmengine.dist.init_dist``.
 
     Raises:
-        UserError: PyTorch finds no GPU, and nothing says that the processes are to run on CPUs; or torchrun
-            has started several processes without a launcher; or the launcher has not started this process.
+        UserError: PyTorch finds no GPU, and nothing says that the processes are to run on CPUs.
     """
     if launcher == 'none':
-        if 'TORCHELASTIC_RUN_ID' in os.environ and os.environ.get('WORLD_SIZE', '1') != '1':
-            raise UserError('torchrun started several processes, and each would train alone: give --launcher pytorch.')
         return
-    if RANKS[launcher] not in os.environ:
-        raise UserError(f'--launcher {launcher}: {RANKS[launcher]} is not set. Start the processes by tools/dist_*.sh '
-                        '(pytorch) or srun (slurm), or leave --launcher out.')
     if os.environ.get('DEVICE') == 'cpu':
         os.environ['CUDA_VISIBLE_DEVICES'] = ''
     import torch

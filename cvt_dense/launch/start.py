@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .distributed import on_first_process, setup_distributed
+from .distributed import check_launcher, on_first_process, setup_distributed
 from .runs import TestRun, TrainRun
 from .settings import read_test, read_training
 from .work_dir import claim, move_aside, test_folder
@@ -94,6 +94,7 @@ def test(config: str | Path, checkpoint: str | Path | None = None, **settings: A
 
 def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRunner':
     """Return the Runner of a training, with its model and its data; see :func:`train`."""
+    check_launcher(run.launcher)
     cfg = read_training(run)
     from ..engine.hooks.announce import AnnounceHook
     from ..engine.hooks.callback import CallbackHook
@@ -103,7 +104,7 @@ def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRun
     from .data import load_data
     setup_distributed(run.launcher, cfg)  # after these imports: modules would keep the process group, and its threads
     checkpoint = on_first_process(claim, cfg, run)
-    running, changes, seed = prepare(cfg, checkpoint)
+    running, changes, seed = prepare(cfg, checkpoint, run.launcher)
     loaders = load_data(running, ['train', 'val'], seed, run.check)
     model = build_model(running)
     built = Built(running, loaders, model)
@@ -120,6 +121,7 @@ def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRun
 
 def start_test(run: TestRun) -> 'CvTRunner':
     """Return the Runner of a test, with its model and its data; see :func:`test`."""
+    check_launcher(run.launcher)
     cfg = read_test(run)
     from ..engine.hooks.announce import AnnounceHook
     from ..inference.model import build_trained, read_trained
@@ -131,7 +133,7 @@ def start_test(run: TestRun) -> 'CvTRunner':
     setup_distributed(run.launcher, cfg)
     cfg.work_dir = test_folder(cfg, run)
     trained = read_trained(str(run.checkpoint), run.runtime, run.amp)
-    running, _, seed = prepare(cfg)
+    running, _, seed = prepare(cfg, launcher=run.launcher)
     loaders = load_data(running, ['test'], seed, run.check, trained.classes)
     model = build_trained(running, trained, run.check)
     if run.check:

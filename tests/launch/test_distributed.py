@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 import torch
 from load_tool import ROOT, run_tool
+from mmengine.config import Config
 from tiny_training import EPOCHS, ITERATIONS, differences, load, start, start_two, write_config
 
 from cvt_dense.launch.distributed import setup_distributed
@@ -240,12 +241,14 @@ def test_the_scripts_for_tests_pass_everything_on(tmp_path, script, args, launch
 @pytest.mark.parametrize('gpus, expected', [(8, '5'), (1, '0'), (0, '5')])  # of the host, of the task alone, CPUs
 @mock.patch.dict('os.environ')
 def test_variables_from_slurm(gpus, expected, monkeypatch):
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)  # MMEngine makes the process group
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: gpus)
     for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_PORT'):
         os.environ.pop(name, None)
     slurm = dict(JOB_ID=20007, STEP_ID=2, PROCID=13, NTASKS=16, NODELIST='localhost', LOCALID=5)
     os.environ.update({f'SLURM_{name}': str(value) for name, value in slurm.items()}, MASTER_ADDR='127.0.0.1')
-    setup_distributed('slurm')
+    with mock.patch('mmengine.dist.init_dist') as group:  # MMEngine makes the process group
+        setup_distributed('slurm', Config())
+    assert group.call_count == 1
     names = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'SLURM_LOCALID', 'MASTER_PORT')
     assert [os.environ[name] for name in names] == ['13', '16', expected, expected, '22007']

@@ -22,7 +22,7 @@ def pure_python(cfg):
                 classes.update(registry.module_dict)
 
     def write(value, key=None):
-        kind = classes.get(str(value).split('.')[-1]) if key == 'type' else None
+        kind = classes.get(value.split('.')[-1]) if key == 'type' and not str(value).startswith('timm.') else None
         if kind is not None:
             alias = f'{kind.__module__}.{kind.__name__}'.replace('.', '_')
             imports[alias] = f'from {kind.__module__} import {kind.__name__} as {alias}'

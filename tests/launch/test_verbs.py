@@ -58,7 +58,7 @@ def test_a_callback_ends_a_training_in_a_thread(config, whole, tmp_path):
 
 @pytest.mark.parametrize('settings, named', [
     (dict(options={'model.num_classes': 3}), 'num_classes'), (dict(data_root='nowhere'), 'nowhere'),
-    (dict(options={'optim_wrapper.constructor': 'Unknown'}), 'Unknown'), (dict(resume='a.pth'), 'a.pth'),
+    (dict(resume='a.pth'), 'a.pth'),
     (dict(options={'default_hooks.stop.unknown': 1}), 'unknown'), (dict(amp='int8'), 'bf16')])
 def test_a_mistake_writes_nothing(config, tmp_path, settings, named):
     with pytest.raises(UserError, match=named):

@@ -23,8 +23,7 @@ CLASSIFIER = dict(type='cvt_dense.ImageClassifier', num_classes=2, backbone=dict
 # The arguments of each registered type that loads weights from a file.
 ARGUMENTS = dict(
     CvT=dict(arch=ARCH), ImageClassifier=CLASSIFIER,
-    TimmBackbone=dict(model_name='resnet10t'), TimmTeacher=dict(model_name='test_resnet'),
-    ClassifierTeacher=dict(config=str(ROOT / 'configs/cvt_nano_shapes.py')))
+    TimmBackbone=dict(model_name='resnet10t'))
 
 
 @pytest.fixture(scope='module')
