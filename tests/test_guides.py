@@ -262,7 +262,7 @@ def test_the_notebook_trains_tests_predicts_and_exports(shapes, tmp_path, monkey
     assert not [cell for cell in cells if re.search('^[!%]', cell, re.M)], 'commands of a shell'
     names: dict = {}
     for cell in cells:
-        exec(compile(cell.replace('224, 600', '64, 2'), 'first_detector.ipynb', 'exec'), names)
+        exec(compile(cell.replace('224, 600', '128, 40'), 'first_detector.ipynb', 'exec'), names)
     assert names['run'].last and 'coco/bbox_mAP' in names['scores']
     assert min(names['picture'].size) > 100 and names['file'].is_file()
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from load_tool import ROOT, run_tool
+from load_tool import run_tool
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import CheckpointLoader, Runner, load_checkpoint
 from tiny_training import write_config
