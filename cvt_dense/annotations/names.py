@@ -6,8 +6,9 @@ from collections.abc import Collection
 NO_CLASS = {*('ignore ignored ignoredregion ignoredregions ignoreregion void dontcare unlabeled unlabelled outofroi '
               'background bg').split()}  # what counts nowhere, or is no object
 SPLITS = {*'train training val valid validation dev test testing'.split()}
-RUBBISH = {*('macosx thumbsdb ehthumbsdb desktopini eadir recyclebin recycle recycler recycled pycache lostfound '
-             'systemvolumeinformation thumbnails thumbs').split()}  # of file systems and programs
+# Of file systems and programs, in lower case; 'recycle' and 'thumbs' may be classes.
+RUBBISH = {*('__macosx thumbs.db ehthumbs.db desktop.ini @eadir $recycle.bin #recycle @recycle __pycache__ '
+             'lost+found').split(), 'system volume information'}
 
 
 def _compared(name: str) -> str:
@@ -16,7 +17,7 @@ def _compared(name: str) -> str:
 
 def is_rubbish(name: str) -> bool:
     """Return whether a file or folder of this name is hidden or a system's own: '.vscode', '._a.png', '@eaDir'."""
-    return name.startswith('.') or _compared(name) in RUBBISH
+    return name.startswith('.') or name.lower() in RUBBISH
 
 
 def is_no_class(name: str) -> bool:

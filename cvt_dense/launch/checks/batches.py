@@ -39,11 +39,13 @@ def check_scored(built: Built) -> None:
         UserError: it reads another number of images than such a file lists.
     """
     for stage, loader in ((stage, loader) for stage, loader in built.loaders.items() if stage != 'train'):
-        evaluator, read = built.cfg.get(f'{stage}_evaluator'), {*chain(*islice(loader.batch_sampler, len(loader)))}
+        evaluator, dataset = built.cfg.get(f'{stage}_evaluator'), loader.dataset
         files = {node['ann_file']: path for path, node in walk(evaluator, f'{stage}_evaluator') if not is_remote(node)
                  and str(node.get('ann_file')).endswith('.json') and os.path.isfile(node['ann_file'])
                  and not node.get('format_only')}
         counts = {file: len(fileio.load(file).get('images', ())) for file in files}
+        read = {dataset.get_data_info(i).get('img_path', i) for i in {*chain(*islice(loader.batch_sampler, len(loader)))}
+                } if files else set()  # an image that is read twice counts once
         if files and 'dataset_prefixes' in evaluator:  # each metric scores a data set of its own
             counts = {min(files): sum(counts.values())}
         for file, number in counts.items():
