@@ -44,8 +44,8 @@ def check_scored(built: Built) -> None:
                  and str(node.get('ann_file')).endswith('.json') and os.path.isfile(node['ann_file'])
                  and not node.get('format_only')}
         counts = {file: len(fileio.load(file).get('images', ())) for file in files}
-        read = {dataset.get_data_info(i).get('img_path', i) for i in {*chain(*islice(loader.batch_sampler, len(loader)))}
-                } if files else set()  # an image that is read twice counts once
+        indices = {*chain(*islice(loader.batch_sampler, len(loader)))} if files else ()
+        read = {dataset.get_data_info(i).get('img_path', i) for i in indices}  # an image that is read twice counts once
         if files and 'dataset_prefixes' in evaluator:  # each metric scores a data set of its own
             counts = {min(files): sum(counts.values())}
         for file, number in counts.items():
