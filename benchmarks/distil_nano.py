@@ -28,7 +28,6 @@ from torchvision.transforms import RandomResizedCrop
 
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ClassificationPreprocessor
-from cvt_dense.pretraining.distillation import soft_loss
 from cvt_dense.weights import load_weights_file
 
 CROPS = 2  # of each image that the teacher sees
@@ -118,7 +117,9 @@ def loss(outputs: tuple[Tensor, Tensor, Tensor], labels: Tensor, kept: np.ndarra
     targets = rest.repeat(1, 1000).scatter_(1, classes.long(), known.clamp(min=1e-7))
     maps = torch.where(flip, maps.unflatten(1, (4, 4)).flip(2).flatten(1, 2), maps)
     maps = (maps - mean) / std
-    return (0.3 * F.cross_entropy(outputs[0], labels, label_smoothing=0.1) + soft_loss(outputs[1], targets.log(), 1.)
+    divergence = F.kl_div(outputs[1].log_softmax(1), targets.log().log_softmax(1), reduction='batchmean',
+                          log_target=True)
+    return (0.3 * F.cross_entropy(outputs[0], labels, label_smoothing=0.1) + divergence
             + (1 - F.cosine_similarity(outputs[2], maps, dim=2)).mean())
 
 
