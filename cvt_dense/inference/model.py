@@ -180,7 +180,7 @@ def _existing(device: str) -> str:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedFile:
     """What a model predicts with.
 
     Attributes:
@@ -207,7 +207,7 @@ class Trained:
         return next(iter(heads), None)
 
 
-def read_trained(source: str, runtime: str | None = None, amp: str | None = None) -> Trained:
+def read_trained(source: str, runtime: str | None = None, amp: str | None = None) -> TrainedFile:
     """Read a checkpoint, or open an exported file.
 
     Raises:
@@ -215,7 +215,7 @@ def read_trained(source: str, runtime: str | None = None, amp: str | None = None
     """
     check_exists(source)
     if not is_exported(source):
-        return Trained(source, load_weights_file(source))
+        return TrainedFile(source, load_weights_file(source))
     if amp:
         raise UserError(f'amp={amp!r}: {source} has the precision of its export: leave amp out, or export it again.')
     exported = open_exported(source, runtime)
@@ -223,10 +223,10 @@ def read_trained(source: str, runtime: str | None = None, amp: str | None = None
     if size and exported.metadata['task'] == 'segmentation':  # detectors fit images into it, classifiers crop them
         print_log(f'{source} takes images and crops of {size[0]}x{size[1]} pixels (height x width) alone: if the test '
                   'pipeline makes others, export it with --dynamic.', 'current', logging.WARNING)
-    return Trained(source, exported.metadata, exported)
+    return TrainedFile(source, exported.metadata, exported)
 
 
-def build_trained(cfg: Config, trained: Trained, check: bool = True) -> BaseModel:
+def build_trained(cfg: Config, trained: TrainedFile, check: bool = True) -> BaseModel:
     """Build the model of a config with trained weights, or around an exported file.
 
     Args:

@@ -7,7 +7,7 @@ from mmengine.model import BaseModel
 from torch.utils.data import DataLoader
 
 from ..engine.schedules import Curve, planned_rates
-from ..inference.model import Trained
+from ..inference.model import TrainedFile
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Built:
     cfg: Config
     loaders: dict[str, DataLoader]
     model: BaseModel
-    trained: Trained | None = None
+    trained: TrainedFile | None = None
 
     @property
     def stage(self) -> str:
