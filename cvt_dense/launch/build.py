@@ -6,15 +6,15 @@ import os
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 from mmengine.config import Config
-from mmengine.dist import sync_random_seed
+from mmengine.dist import is_main_process, sync_random_seed
 from mmengine.model import BaseModel
 from mmengine.optim import AmpOptimWrapper
-from mmengine.registry import MODELS, OPTIM_WRAPPERS, RUNNERS, init_default_scope
+from mmengine.registry import MODELS, OPTIM_WRAPPERS, RUNNERS, DefaultScope
 from mmengine.runner import Runner, set_random_seed
 from torch.utils.data import DataLoader
 
@@ -37,7 +37,8 @@ def prepare(cfg: Config, checkpoint: str | None = None, launcher: str = 'none') 
         launcher: what started the processes of the run.
     """
     register_safe_loading()
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    # As MMEngine's Runner does; init_default_scope would warn of the scope that an earlier run has left.
+    DefaultScope.get_instance(f'run_{next(RUNS)}', scope_name=cfg.get('default_scope') or 'mmengine')
     running = copy.deepcopy(cfg)
     running.launcher = launcher
     running.resume, running.load_from = bool(checkpoint), checkpoint or cfg.get('load_from')
@@ -124,13 +125,15 @@ def build_runner(saved: Config, running: Config, model: BaseModel, loaders: dict
 
 @contextmanager
 def _leaves_no_trace(folder: Path) -> Iterator[None]:
-    """Remove what is new in a folder, and the folder if it is new, where the block refuses to start a run."""
-    before = {*folder.iterdir()} if folder.is_dir() else None
+    """Remove the new folder of logs, and ``folder`` if it is new, where the block refuses to start a run."""
+    new, before = not folder.exists(), {*folder.glob('*/')}
     try:
         yield
     except UserError:
-        for path in set(folder.glob('*')) - (before or set()):
-            shutil.rmtree(path, ignore_errors=True)
-        if before is None and folder.is_dir():
-            folder.rmdir()
+        if is_main_process():
+            for logs in {*folder.glob('*/')} - before:
+                shutil.rmtree(logs, ignore_errors=True)
+            with suppress(OSError):  # it holds something else
+                if new:
+                    folder.rmdir()
         raise
