@@ -34,10 +34,11 @@ def register_safe_loading() -> None:
     it is a path, ``cvt_dense://``, ``hf://`` or ``http(s)://``. Not covered are ``s3://`` and the names of MMEngine's
     own collections (``torchvision://``, ``open-mmlab://``...), whose URLs MMEngine chooses.
 
-    Tools of other projects do not call it, because importing this package changes nothing that MMEngine could read
-    before. There, :func:`load_weights_file` still reads ``cvt_dense://``, ``hf://`` and the ``init_cfg`` of the modules
-    that this project registers; other paths and URLs in ``load_from``, ``load_checkpoint`` and the ``init_cfg`` of
-    other modules follow MMEngine's rules, which may run a pickle's code. Such a tool can call this function itself.
+    Tools of other projects do not call it, and importing this package changes nothing that may run code there. Then
+    :func:`load_weights_file` reads ``cvt_dense://``, ``hf://``, ``.safetensors`` files, of which MMEngine would lose
+    the class names, and the ``init_cfg`` of the modules that this project registers; other paths and URLs in
+    ``load_from``, ``load_checkpoint`` and the ``init_cfg`` of other modules follow MMEngine's rules, which may run a
+    pickle's code. Such a tool can call this function itself.
     """
     CheckpointLoader.register_scheme(['', 'http://', 'https://'], load_from_cvt_dense, force=True)
 

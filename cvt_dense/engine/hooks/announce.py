@@ -9,7 +9,7 @@ from torch import nn
 
 from ...classes import Classes
 from ...errors import listed
-from ...models.wrappers import innermost
+from ...models.wrappers import innermost, unwrap
 from ...weights.strict_loading import pretrained_cfgs
 from ..amp import AutocastOptimWrapper
 from ..schedules import Curve, data_shape
@@ -49,7 +49,7 @@ class AnnounceHook(Hook):
             'schedule': f'learning rate {self.rates or "unknown"}'})
 
     def before_test(self, runner: Runner) -> None:
-        self._log(runner, 'test', str(getattr(runner.model, 'dtype', 'float32')).removeprefix('torch.'), {})
+        self._log(runner, 'test', str(getattr(unwrap(runner.model), 'dtype', 'float32')).removeprefix('torch.'), {})
 
     def _log(self, runner: Runner, stage: str, precision: str, lines: dict[str, str]) -> None:
         model = innermost(runner.model)
