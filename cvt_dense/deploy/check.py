@@ -12,9 +12,8 @@ from ..ops.boxes import overlap
 # bits round twice as coarsely as those of 8, which were allowed 0.05. Their sums are exact integers on every CPU, so
 # that each judges a file alike; what overflows in 16 bits was 0.4 off.
 TOLERANCES = dict(fp32=1e-3, bf16=0.05, int8=0.1)
-# A box whose score is close to a threshold or to another box's may appear on one side only, and a query of Mask2Former
-# whose mask loses its last place attends to the whole image. Both mean little for a network.
-CHOICE_TOLERANCES = dict(fp32=1e-3, bf16=0.15, int8=0.3)
+# Of detectors: a box whose score is close to a threshold or to another box's may appear on one side only.
+DETECTOR_TOLERANCES = dict(fp32=1e-3, bf16=0.15, int8=0.3)
 
 
 def random_images(size: tuple[int, int], batch: int = 1, seed: int = 0, channels: int = 3) -> Tensor:
@@ -66,13 +65,13 @@ def _partners(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[T
     near &= expected['labels'][:, None] == actual['labels'][None]
     if not near.numel():
         return torch.zeros(len(near), dtype=torch.bool), torch.zeros(len(near), dtype=torch.long)
-    # Networks without suppression, such as DINO, have several boxes for one object, each with a score of its own.
+    # Suppression may leave several boxes of one object, each with a score of its own.
     gap = (expected['scores'][:, None] - actual['scores'][None]).abs()
     return near.any(dim=1), gap.where(near, torch.inf).argmin(dim=1)
 
 
 def compare(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Tensor], dict[str, Tensor]],
-          images: Sequence[Tensor], precision: str, report: Callable[[str], None], choices: bool) -> bool:
+          images: Sequence[Tensor], precision: str, report: Callable[[str], None]) -> bool:
     """Compare a file with PyTorch on each of ``images`` and report a line for each output.
 
     Args:
@@ -81,7 +80,6 @@ def compare(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Ten
         images: batches of every size that is to be tried.
         precision: precision of the file; it sets the tolerance.
         report: takes a line.
-        choices: whether the network chooses boxes or places by their values.
 
     Returns:
         Whether every difference is within the tolerance.
@@ -89,10 +87,11 @@ def compare(run: Callable[[Tensor], dict[str, Tensor]], reference: Callable[[Ten
     Raises:
         UserError: the file's runtime fails on one of the images.
     """
-    good, compared, tolerance = True, False, (CHOICE_TOLERANCES if choices else TOLERANCES)[precision]
+    good, compared = True, False
     for image in images:
         expected, what = reference(image), f'{"x".join(map(str, image.shape[2:]))}, batch {len(image)}'
         detector = 'boxes' in expected
+        tolerance = (DETECTOR_TOLERANCES if detector else TOLERANCES)[precision]
         if detector and not len(expected['boxes']):
             what += ', nothing detected'
         try:

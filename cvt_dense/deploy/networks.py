@@ -76,7 +76,8 @@ class Network(nn.Module):
 
     def segment(self, image: Tensor) -> tuple[Tensor]:
         """Return logits (B, classes, H, W) at the image's size."""
-        return (self.model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]), )  # of the first image
+        shape = dict(img_shape=tuple(image.shape[2:]))
+        return (self.model.encode_decode(image, [shape]), )  # heads read the shape of the first image alone
 
     def detect(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, scores, labels and, with a mask head, masks of one image, as an exported file does."""
