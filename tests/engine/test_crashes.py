@@ -7,6 +7,7 @@ dropout and drop path. Detection and segmentation accumulate 3 iterations, of wh
 epoch (4) nor the interval of checkpoints (4) is a multiple. Detection has the batch sampler of the COCO recipes.
 """
 import os
+import select
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -111,7 +112,7 @@ def test_killed_while_writing_a_checkpoint(configs, whole, tmp_path):
         process.wait_for_text('Checkpoints will be saved')
         os.mkfifo(tmp_path / 'run/.partial-epoch_8.pth')  # takes 64 KB of the last checkpoint
         pipe = os.open(tmp_path / 'run/.partial-epoch_8.pth', os.O_RDONLY | os.O_NONBLOCK)
-        process.wait_for(lambda: os.read(pipe, 1))
+        process.wait_for(lambda: select.select([pipe], [], [], 0)[0] and os.read(pipe, 1))  # nothing may be written yet
         os.killpg(process.popen.pid, signal.SIGKILL)
         os.close(pipe)
     assert load(find_checkpoint(str(tmp_path / 'run')))['meta']['epoch'] == 7
