@@ -19,7 +19,7 @@ from mmengine.config import Config
 from mmengine.registry import Registry
 
 from .atomic import atomic_path, write_atomically
-from .config.walk import datasets_of, dicts, values, walk
+from .config import SCOPES, datasets_of, dicts, override, read_file, values, walk
 from .errors import CheckpointError, UserError
 
 SCHEME = 'cvt_dense://'
@@ -27,7 +27,6 @@ PACKAGED = Path(__file__).parent / 'weights' / 'files'  # a folder for each mode
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
 CONFIG, WEIGHTS, MM_CONFIG = 'mm_config.json', 'model.safetensors', 'mm_config.py'
 KEPT = ('default_scope', 'model', 'test_dataloader', 'test_evaluator', 'test_cfg', 'tta_model', 'tta_pipeline')
-SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
 VISUALIZERS = dict(mmdet='DetLocalVisualizer', mmseg='SegLocalVisualizer')
 # Another program that opens mm_config.json through MMEngine would build a model from tuples that are dicts. MMEngine
 # imports this before, finds no such module, and shows the text.
@@ -114,6 +113,26 @@ def fetch(source: str | Path) -> Path:
         if not file.is_file() or not any(file.resolve().is_relative_to(root) for root in allowed):
             raise UserError(f'{file} is not a file of this folder. A published model has {CONFIG} and {WEIGHTS}.')
     return folder
+
+
+def read_config(source: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
+    """Return the config in a file or of a published model, with some settings overridden.
+
+    Args:
+        source: config file, or a published model: a folder, ``cvt_dense://NAME``, or ``hf://OWNER/NAME``.
+        options: settings to override, by their dotted names.
+        data_root: folder that takes the place of the config's data root; None keeps it.
+
+    Raises:
+        UserError: there is no such file or model, or :func:`cvt_dense.config.override` refuses an argument.
+    """
+    if is_published(source):
+        cfg = read_published(fetch(source))
+    elif Path(source).is_file() and Path(source).name in (CONFIG, MM_CONFIG):  # its weights may be elsewhere
+        cfg = read_published(Path(source))
+    else:
+        cfg = read_file(source)
+    return override(cfg, options, data_root)
 
 
 def read_published(source: Path) -> Config:

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from mmengine.config import Config
 
-from cvt_dense.config.walk import dicts
+from cvt_dense.config import dicts
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / 'README.md', ROOT / 'configs/README.md', ROOT / 'tools/README.md', *sorted(

@@ -41,10 +41,10 @@ ALLOWED = {
     # What writes and opens exported files recognises networks by their attributes, not by their package.
     'deploy': ['torch', 'numpy', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript',
                'onnxruntime', 'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors',
-               'cvt_dense.config.walk', 'cvt_dense.ops', 'cvt_dense.registry']}
+               'cvt_dense.config', 'cvt_dense.ops', 'cvt_dense.registry']}
 PARTS = 'pretraining', 'engine'  # which do not import each other
 FORBIDDEN = {part: [f'cvt_dense.{other}' for other in PARTS if other != part] for part in PARTS}
-FORBIDDEN['config'] = ['cvt_dense.models', 'cvt_dense.pretraining', 'cvt_dense.engine']
+FORBIDDEN['config.py'] = ['cvt_dense.models', 'cvt_dense.pretraining', 'cvt_dense.engine']
 FORBIDDEN['models'] = ['cvt_dense.inference', 'cvt_dense.pretraining', 'cvt_dense.engine', 'pycocotools']
 for name in sorted({file.relative_to(PACKAGE).parts[0] for file in FILES} - {'cli'}):
     # Only commands and the package's face import launch, and only scopes mmdet and mmseg.

@@ -13,7 +13,7 @@ from mmengine.logging import print_log
 from mmengine.registry import METRICS
 
 from .. import scopes
-from ..config.walk import class_of, dicts, is_remote, metainfo, type_name, walk
+from ..config import class_of, dicts, is_remote, metainfo, type_name, walk
 from ..errors import UserError, listed
 from ..recipes import command
 from .coco import LOST, Fault, check_values, find_faults
@@ -67,7 +67,7 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
     for setting, node in walk(cfg.get(f'{stage}_evaluator'), f'{stage}_evaluator'):
         path = node.get('ann_file')
         if not path or is_remote(node) or not files or node.get('format_only') or 'type' not in node or (
-                not scopes.is_coco_metric(class_of(node, cfg, METRICS) or object)):
+                not issubclass(class_of(node, cfg, METRICS) or object, scopes.kinds('COCO_METRICS'))):
             continue
         same = [file for file in files.values() if os.path.realpath(file.path) == os.path.realpath(path)]
         if not same:

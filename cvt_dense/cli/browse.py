@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..classes import Classes
-from ..config.read import read_config
-from ..config.walk import leaf_datasets
+from ..config import leaf_datasets
 from ..errors import UserError
 from ..launch.runs import TrainRun
+from ..published import read_config
 from . import command_line
 from .outputs import add_force_argument, check_report_folder
 
@@ -53,7 +53,7 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
         splits: the data set of each split.
         pipeline: the steps of an evaluation.
     """
-    from ..engine.samplers import leaves, transforms_of
+    from ..engine.data_sets import leaves, transforms_of
     from ..report import browse
     from ..report.collect import read_infos
     files = {}

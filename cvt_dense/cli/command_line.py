@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from typing import Literal, get_args, get_origin
 
-from ..config.options import OptionsAction
 from ..errors import UserError
 from ..launch.runs import Run
 from ..published import fetch, is_published
+from .options import OptionsAction
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..config.read import check_exists
+from ..config import check_exists
 from ..launch.runs import TestRun
 from ..published import is_published
 from . import command_line
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with command_line.report_errors(OSError):
         check_report_folder(args)
         check_exists(args.checkpoint)
-        from ..engine.samplers import leaves
+        from ..engine.data_sets import leaves
         from ..launch.start import start_test
         from ..report.collect import CollectHook
         from ..report.page import Report

@@ -18,12 +18,12 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..config.read import read_config
 from ..console import prints_to_log
 from ..deploy.networks import Network
 from ..errors import refusals_of
 from ..models import CvT
 from ..pretraining import ImageClassifier
+from ..published import read_config
 from .command_line import report_errors
 
 

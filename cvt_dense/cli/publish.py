@@ -17,8 +17,7 @@ from numbers import Real
 from pathlib import Path
 
 from ..atomic import write_atomically
-from ..config.read import redirect_data_root
-from ..config.walk import dicts
+from ..config import dicts, redirect_data_root
 from ..errors import listed
 from ..launch.runs import TestRun
 from ..launch.start import test

@@ -6,16 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from mmengine.config import Config
 from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from ..config.walk import dicts, values
+from ..config import dicts, values
 from ..errors import UserError
 from ..models.task import task_of
-from .inputs import describe
 from .runtime import Exported, as_json
 
 
@@ -60,7 +58,9 @@ def _check_metadata(exported: Exported, network: BaseModel, model: dict[str, Any
         raise UserError(f"{file} is a {meta['part']} for {meta['task']} with {len(names)} classes; the config has a "
                         f"{type(network).__name__} with {sorted(numbers)}: use the file's config ({meta['config']}).")
     buffers = {name: value.flatten().tolist() for name, value in network.data_preprocessor.named_buffers()}
-    for key, value in (describe(Config(dict(model=model))) | buffers).items():
+    preprocessor = model.get('data_preprocessor') or {}
+    rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('rgb_to_bgr'))
+    for key, value in dict(buffers, bgr_to_rgb=rgb).items():
         if not np.allclose(value, meta.get(key, value), atol=1e-3):
             raise UserError(f"{file} has {key} {meta[key]}, and the config model.data_preprocessor.{key}={value}: use "
                             f"the file's config ({meta['config']}).")

@@ -9,7 +9,7 @@ from mmengine.dataset import default_collate, pseudo_collate
 from mmengine.registry import DATASETS, DefaultScope
 from torch import Tensor, nn
 
-from ..config.walk import leaf_datasets
+from ..config import leaf_datasets
 
 
 def describe(cfg: Config) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from .amp import AutocastOptimWrapper
 from .balanced import BalancedDataset
 from .checkpoint import ResumeHook, SafeCheckpointHook, StopHook
+from .data_sets import SkippingPipeline
 from .hooks.class_weights import ClassWeightsHook
 from .hooks.early_stopping import EarlyStoppingHook
 from .hooks.ema import EMAHook
@@ -11,7 +12,7 @@ from .hooks.progressive_size import ProgressiveSizeHook
 from .hooks.raw_weights import RawWeightsHook
 from .hooks.seed import SeedHook
 from .hooks.summary import SummaryHook
-from .hooks.unreadable_images import SkippingPipeline, UnreadableImagesHook
+from .hooks.unreadable_images import UnreadableImagesHook
 from .hooks.val_loss import ValLossHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import CvTRunner

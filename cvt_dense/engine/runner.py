@@ -1,6 +1,7 @@
 """MMEngine's Runner, which appends to its log files when it resumes and keeps its console short."""
 import copy
 import logging
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from ..console import add_console_filter, prints_to_log
 from ..errors import refusals_of
 from ..models.wrappers import unwrap
 from ..recipes import recipe
+from ..weights.strict_loading import StrictLoading, pretrained_cfgs
 from .checkpoint import StopHook, Stopped
+from .schedules import Curve
 
 DEFAULTS = '_base_/default_runtime.py'  # the recipe that lists the hooks of every run
 THE_CONFIGS = 'checkpoint', 'head_classes'  # hooks of that list that decide about weights: a config names them, or not
@@ -45,7 +48,9 @@ class CvTRunner(Runner):
     """
 
     resuming = False  # whether a checkpoint's run continues, from the moment that it is loaded
-    tested: dict[str, Any] | None = None  # content of the checkpoint whose weights a test has in its model already
+    trained: Any = None  # the file, with its ``source`` and ``content``, whose weights a test has in its model already
+    changes: Sequence[str] = ()  # how the config that runs differs from the user's, in words
+    rates: Curve | None = None  # the learning rates of a training
 
     def __init__(self, *args, resume: bool = False, **kwargs):
         self.appends = resume
@@ -89,10 +94,10 @@ class CvTRunner(Runner):
 
     def load_or_resume(self) -> None:
         """Load a checkpoint as MMEngine does; of a test, whose model has the weights, hooks get its content."""
-        if self.tested is None:
+        if self.trained is None:
             super().load_or_resume()
         else:
-            self.call_hook('after_load_checkpoint', checkpoint=self.tested)
+            self.call_hook('after_load_checkpoint', checkpoint=self.trained.content)
 
     def build_optim_wrapper(self, optim_wrapper: Any) -> Any:
         """Build the optimizer wrapper; a ``UserError`` names it if a class refuses a setting."""
@@ -126,8 +131,9 @@ class CvTRunner(Runner):
             super().register_default_hooks(hooks)
 
     def train(self) -> Any:
-        """Compile the backbone if the config has ``compile``, then train."""
+        """Train, without the pretrained weights that a checkpoint replaces, and with ``compile`` of the backbone."""
         model, options = unwrap(self.model), self.cfg.get('compile')
+        leave_replaced_weights_out(model, self._load_from, self._resume)
         if hasattr(model, 'backbone') and (options is True or isinstance(options, dict)):
             self.cfg = copy.deepcopy(self.cfg)
             self.cfg.pop('compile')  # MMEngine would compile the whole training step too
@@ -153,3 +159,16 @@ class CvTRunner(Runner):
         if is_main_process() and isinstance(self._train_dataloader, DataLoader) and not read_from_it:
             with atomic_path(saved) as partial:
                 self.cfg.dump(partial)
+
+
+def leave_replaced_weights_out(model: nn.Module, checkpoint: str | None, resume: bool) -> None:
+    """Leave the pretrained weights out that a training reads before those of its checkpoint replace them.
+
+    Args:
+        model: gets no ``init_cfg`` in such modules.
+        checkpoint: it holds the weights of this project's modules at least.
+        resume: whether it holds all weights.
+    """
+    for module in model.modules() if checkpoint else ():
+        if pretrained_cfgs(module) and (resume or isinstance(module, StrictLoading)):
+            module.init_cfg = None

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmcv.transforms import LoadImageFromFile
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 
-from .. import scopes
 from ..registry import DATA_SAMPLERS
+from .data_sets import leaves, transforms_of
 
 
 class SeededIndex(int):
@@ -26,32 +25,6 @@ class SeededIndex(int):
 
     def __getnewargs__(self) -> tuple[int, int]:  # for the way to a data loader's worker
         return int(self), self.seed
-
-
-def leaves(data_set: Any) -> list[Any]:
-    """Return the data sets that a wrapper such as ConcatDataset joins, or the data set itself."""
-    inner = getattr(data_set, 'datasets', None) or ([data_set.dataset] if hasattr(data_set, 'dataset') else [])
-    return [leaf for child in inner for leaf in leaves(child)] or [data_set]
-
-
-def transforms_of(leaf: Any) -> list[Any]:
-    """Return the transforms of a data set of MMEngine's, or an empty list."""
-    return getattr(getattr(leaf, 'pipeline', None), 'transforms', [])
-
-
-def find_transform(leaf: Any, kind: type | tuple[type, ...]) -> Any:
-    """Return the first transform of a data set that is of a class, or None."""
-    return next((step for step in transforms_of(leaf) if isinstance(step, kind)), None)
-
-
-def is_reader(step: Any) -> bool:
-    """Return whether a transform loads an image: mmcv's ``LoadImageFromFile``, or one of the packages' own."""
-    return isinstance(step, (LoadImageFromFile, *scopes.kinds('READERS')))
-
-
-def find_reader(leaf: Any) -> Any:
-    """Return the transform of a data set that loads an image, or None."""
-    return next(filter(is_reader, transforms_of(leaf)), None)
 
 
 def seeded_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:

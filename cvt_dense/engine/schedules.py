@@ -14,7 +14,7 @@ from mmengine.registry import LOOPS, PARAM_SCHEDULERS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
-from ..config.walk import class_of
+from ..config import class_of
 from ..errors import refusals_of
 
 POINTS = 100_000  # of the curve of a run that counts epochs, unless a schedule counts iterations

@@ -7,8 +7,8 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import InitVar, dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,7 @@ from mmengine.registry import MODELS, TRANSFORMS, DefaultScope
 from PIL import Image
 
 from ..classes import Classes
-from ..config.read import check_exists, read_config
-from ..config.walk import class_of, datasets_of, dicts, metainfo, type_name
+from ..config import check_exists, class_of, datasets_of, dicts, metainfo, type_name
 from ..console import printable, prints_to_log
 from ..deploy.exported import run_exported
 from ..deploy.runtime import Exported, is_exported, open_exported
@@ -32,7 +31,7 @@ from ..images import check_loaded, open_image
 from ..images import load as load_image
 from ..models.autocast import DTYPES, return_float32
 from ..models.task import task_of
-from ..published import is_published
+from ..published import is_published, read_config
 from ..weights import check_model, dataset_meta, load_weights_file, select_weights
 from ..weights.preprocessing import check_preprocessing
 from .palette import choose_palette
@@ -48,23 +47,39 @@ class Model:
     Attributes:
         network: the network in eval mode, on its device.
         cfg: the complete config.
+        amp: mixed precision, 'bf16', 'fp16' or None.
         task: 'classification', 'detection' or 'segmentation'.
         classes: the class names in the order of their numbers.
         palette: an RGB colour for each class.
         reader: the transform that reads a file for a dense task; None for a classifier.
         pipeline: the rest of the test pipeline: of what ``reader`` returns it makes ``inputs`` and, for dense tasks,
             ``data_samples``.
-        amp: mixed precision, 'bf16', 'fp16' or None.
     """
     network: BaseModel
     cfg: Config
-    task: str
-    classes: Sequence[str]
-    palette: Sequence[tuple[int, int, int]]
-    reader: Callable[[dict[str, Any]], dict[str, Any]] | None
-    pipeline: Callable[[dict[str, Any]], dict[str, Any]]
+    trained: InitVar['TrainedFile']
     amp: str | None = None
+    task: str = field(init=False)
+    classes: Sequence[str] = field(init=False)
+    palette: Sequence[tuple[int, int, int]] = field(init=False)
+    reader: Callable[[dict[str, Any]], dict[str, Any]] | None = field(init=False)
+    pipeline: Callable[[dict[str, Any]], dict[str, Any]] = field(init=False)
     process: int = field(default_factory=os.getpid, repr=False)  # which loaded it
+
+    def __post_init__(self, trained: 'TrainedFile'):
+        self.task = task_of(self.network)
+        if self.task is None:
+            raise UserError(f'model.type={type(self.network).__name__} is not supported: allowed are detectors of '
+                            'MMDetection, segmentors of MMSegmentation, and the classifiers of cvt_dense.')
+        if trained.exported is None:
+            check_preprocessing(self.cfg, self.network, trained.source)
+        data = {key: metainfo(dataset, self.cfg, key) for dataset in datasets_of(self.cfg, 'test')[:1]
+                for key in ('classes', 'palette')}
+        self.classes = trained.classes.names or data.get('classes') or ()
+        palette = dataset_meta(trained.content).get('palette') or data.get('palette') or ()
+        fits = isinstance(palette, (list, tuple)) and len(palette) >= len(self.classes)
+        self.palette = palette if fits else choose_palette(self.classes)
+        self.reader, self.pipeline = build_pipeline(self.cfg, self.task)
 
     def run(self, batch: dict[str, Any]) -> list[Any]:
         """Return the network's predictions for what its pipeline has made of images."""
@@ -154,20 +169,11 @@ def load(config: str | Path, checkpoint: str | Path | None = None, *, device: st
     cfg = read_config(str(config), cfg_options, data_root and str(data_root))
     if checkpoint is None and not is_published(config):
         raise UserError(f'{config}: give its checkpoint, too; a published model holds both.')
-    trained = read_trained(str(cfg.filename if checkpoint is None else checkpoint), runtime, amp)
+    source = str(cfg.filename if checkpoint is None else checkpoint)
+    check_exists(source)
+    trained = TrainedFile(source, runtime, amp)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
-        network = build_trained(cfg, trained).to(device).eval()
-        task = task_of(network)
-        if task is None:
-            raise UserError(f'{config}: model.type={type(network).__name__} is not supported: allowed are detectors of '
-                            'MMDetection, segmentors of MMSegmentation, and the classifiers of cvt_dense.')
-        data = {key: metainfo(dataset, cfg, key) for dataset in datasets_of(cfg, 'test')[:1]
-                for key in ('classes', 'palette')}
-        classes = trained.classes.names or data.get('classes') or ()
-        palette = dataset_meta(trained.content).get('palette') or data.get('palette') or ()
-        if not isinstance(palette, (list, tuple)) or len(palette) < len(classes):
-            palette = choose_palette(classes)
-        return Model(network, cfg, task, classes, palette, *build_pipeline(cfg, task), amp)
+        return Model(build_trained(cfg, trained).to(device).eval(), cfg, trained, amp)
 
 
 def _existing(device: str) -> str:
@@ -181,16 +187,40 @@ def _existing(device: str) -> str:
 
 @dataclass(frozen=True)
 class TrainedFile:
-    """What a model predicts with.
+    """A checkpoint, which is read, or an exported file, which is opened.
 
     Attributes:
         source: checkpoint file or URL, or an exported file.
-        content: the content of the checkpoint, or the metadata of the exported file.
+        runtime: of an exported file; None: chosen by its suffix.
+        amp: mixed precision, which an exported file does not allow.
         exported: the exported file, opened; None for a checkpoint.
+        content: the content of the checkpoint, or the metadata of the exported file.
+
+    Raises:
+        UserError: the file cannot be read, or is exported and has a precision of its own.
     """
     source: str
-    content: dict[str, Any]
-    exported: Exported | None = None
+    runtime: str | None = None
+    amp: str | None = None
+
+    def __post_init__(self):
+        if self.exported and self.amp:
+            raise UserError(f'amp={self.amp!r}: {self.source} has the precision of its export: leave amp out, or '
+                            'export it again.')
+        size = self.content.get('input_size') if self.exported else None
+        if size and self.content['task'] == 'segmentation':  # detectors fit images into it, classifiers crop them
+            print_log(f'{self.source} takes images and crops of {size[0]}x{size[1]} pixels (height x width) alone: if '
+                      'the test pipeline makes others, export it with --dynamic.', 'current', logging.WARNING)
+
+    @cached_property
+    def exported(self) -> Exported | None:
+        """Return the opened file."""
+        return open_exported(self.source, self.runtime) if is_exported(self.source) else None
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """Return what the file holds beside the networks' operations."""
+        return self.exported.metadata if self.exported else load_weights_file(self.source)
 
     @property
     def classes(self) -> Classes:
@@ -207,25 +237,6 @@ class TrainedFile:
         return next(iter(heads), None)
 
 
-def read_trained(source: str, runtime: str | None = None, amp: str | None = None) -> TrainedFile:
-    """Read a checkpoint, or open an exported file.
-
-    Raises:
-        UserError: the file cannot be read, or is exported and has a precision of its own.
-    """
-    check_exists(source)
-    if not is_exported(source):
-        return TrainedFile(source, load_weights_file(source))
-    if amp:
-        raise UserError(f'amp={amp!r}: {source} has the precision of its export: leave amp out, or export it again.')
-    exported = open_exported(source, runtime)
-    size = exported.metadata['input_size']
-    if size and exported.metadata['task'] == 'segmentation':  # detectors fit images into it, classifiers crop them
-        print_log(f'{source} takes images and crops of {size[0]}x{size[1]} pixels (height x width) alone: if the test '
-                  'pipeline makes others, export it with --dynamic.', 'current', logging.WARNING)
-    return TrainedFile(source, exported.metadata, exported)
-
-
 def build_trained(cfg: Config, trained: TrainedFile, check: bool = True) -> BaseModel:
     """Build the model of a config with trained weights, or around an exported file.
 
@@ -235,7 +246,7 @@ def build_trained(cfg: Config, trained: TrainedFile, check: bool = True) -> Base
         check: whether the weights must fit.
 
     Raises:
-        UserError: they do not fit each other, or published weights need other images than the config prepares.
+        UserError: they do not fit each other.
     """
     if not isinstance(cfg.get('model'), dict):
         raise UserError(f'{cfg.filename} has model={cfg.get("model")!r}: give the settings of a model.')
@@ -249,7 +260,6 @@ def build_trained(cfg: Config, trained: TrainedFile, check: bool = True) -> Base
     weights = select_weights(trained.content, source=trained.source)
     if check:
         check_model(network, weights, trained.source, strict=True)
-        check_preprocessing(cfg, network, trained.source)
     network.load_state_dict(weights, strict=check)
     return_float32(network)
     return network

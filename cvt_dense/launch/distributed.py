@@ -12,8 +12,6 @@ from mmengine.config import Config
 
 from ..errors import UserError
 
-RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID')  # the variable in which each launcher gives a process its number
-
 # torch is imported where it is used: a wrong command line is an error before that.
 
 
@@ -76,20 +74,6 @@ def on_first_process(decide: Callable[..., Any], *args: Any) -> Any:
     if isinstance(answer[0], UserError):
         raise answer[0]
     return answer[0]
-
-
-def check_launcher(launcher: str) -> None:
-    """Check that a launcher has started this process; this needs no PyTorch.
-
-    Raises:
-        UserError: it has not, or torchrun has started several processes without ``launcher``.
-    """
-    if launcher == 'none':
-        if 'TORCHELASTIC_RUN_ID' in os.environ and os.environ.get('WORLD_SIZE', '1') != '1':
-            raise UserError('torchrun started several processes, and each would train alone: give --launcher pytorch.')
-    elif RANKS[launcher] not in os.environ:
-        raise UserError(f'--launcher {launcher}: {RANKS[launcher]} is not set. Start the processes by tools/dist_*.sh '
-                        '(pytorch) or srun (slurm), or leave --launcher out.')
 
 
 def setup_distributed(launcher: str, cfg: Config) -> None:

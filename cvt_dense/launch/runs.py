@@ -3,11 +3,14 @@
 They are the arguments of :func:`cvt_dense.train` and :func:`cvt_dense.test`, and the flags of ``tools/train.py`` and
 ``tools/test.py``: ``cvt_dense.cli.command_line.add_settings`` makes a flag of every field.
 """
+import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UserError, check_argument
+
+RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID')  # the variable in which each launcher gives a process its number
 
 
 def setting(default: Any, text: str, **flag: Any) -> Any:
@@ -27,7 +30,7 @@ class Run:
     """The settings that a training and a test have in common.
 
     Raises:
-        UserError: a value is not allowed.
+        UserError: a value is not allowed, or ``launcher`` has not started this process.
     """
     config: str | Path = field(metadata=dict(help='config file'))
     work_dir: str | Path | None = setting(
@@ -46,6 +49,13 @@ class Run:
     def __post_init__(self):
         for each in fields(self):
             check_argument(each.name, getattr(self, each.name), each.type)
+        if self.launcher == 'none':
+            if 'TORCHELASTIC_RUN_ID' in os.environ and os.environ.get('WORLD_SIZE', '1') != '1':
+                raise UserError(
+                    'torchrun started several processes, and each would train alone: give --launcher pytorch.')
+        elif RANKS[self.launcher] not in os.environ:
+            raise UserError(f'--launcher {self.launcher}: {RANKS[self.launcher]} is not set. Start the processes by '
+                            'tools/dist_*.sh (pytorch) or srun (slurm), or leave --launcher out.')
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,14 @@
 """Read the config of a training or of a test, with the settings of the run in it."""
 import os
-from typing import Any
+from pathlib import Path
 
 from mmengine.config import Config
 
-from ..config.read import check_exists, read_config
-from ..config.walk import class_of, datasets_of
+from ..config import check_exists, check_paths, check_variables, datasets_of
 from ..errors import UserError
-from .checks.settings import check_paths, check_variables
+from ..published import read_config
 from .runs import Run, TestRun, TrainRun
-
-# The packages of PyTorch are imported where they are needed: a wrong setting is an error before that.
+from .work_dir import TEST, traces_of_training
 
 
 def read(run: Run, checkpoint: str | None, *stages: str) -> Config:
@@ -24,11 +22,10 @@ def read(run: Run, checkpoint: str | None, *stages: str) -> Config:
     Raises:
         UserError: a file does not exist, or an option has no effect.
     """
+    cfg = read_config(str(run.config), run.options, run.data_root and str(run.data_root))
+    cfg.work_dir = str(run.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', Path(run.config).stem))
     if checkpoint not in (None, 'auto'):
         check_exists(checkpoint)
-    cfg = read_config(str(run.config), run.options, run.data_root and str(run.data_root))
-    cfg.work_dir = str(run.work_dir or cfg.get('work_dir') or os.path.join(
-        'work_dirs', os.path.splitext(os.path.basename(run.config))[0]))
     if run.check:
         check_paths(cfg, stages)
         check_variables(cfg)
@@ -57,13 +54,16 @@ def read_training(run: TrainRun) -> Config:
         if not cfg.auto_scale_lr.get('base_batch_size'):
             raise UserError('--auto-scale-lr: set auto_scale_lr.base_batch_size, the images per step that the learning '
                             'rate of the config is for.')
-    if run.val_loss and not hooks_of(cfg, 'ValLossHook'):  # a dump has it
-        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
+    if run.val_loss:  # by a name, so that a dump that is trained again has it once
+        cfg.default_hooks = dict(cfg.get('default_hooks') or {}, val_loss=dict(type='cvt_dense.ValLossHook'))
     return cfg
 
 
 def read_test(run: TestRun) -> Config:
     """Return the config of a test; what its settings do to the model and its predictions, :mod:`.wrap` does.
+
+    Its ``work_dir`` is ``test/`` in that of the run, by default in the folder of the checkpoint. A checkpoint that lies
+    in no run, such as a downloaded one, is tested in the config's ``work_dir``.
 
     Raises:
         UserError: settings do not go together, or are not for this config.
@@ -78,25 +78,14 @@ def read_test(run: TestRun) -> Config:
             raise UserError(f'--split val: {run.config} has no val_dataloader.')
         cfg.test_dataloader, cfg.test_evaluator = cfg.val_dataloader, cfg.val_evaluator
         cfg.test_cfg = dict(type='TestLoop')
-    # EMAHook's averages are the weights that a checkpoint holds. An exported file has no others at all.
-    cfg.custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if hook not in hooks_of(cfg, 'EMAHook')]
     cfg.load_from, cfg.resume = None, False
+    folder = os.path.dirname(run.checkpoint)
+    if run.work_dir is not None or '://' in str(run.checkpoint) or not traces_of_training(folder or '.'):
+        folder = cfg.work_dir
+    cfg.work_dir = folder if os.path.basename(os.path.normpath(folder)) == TEST else os.path.join(folder, TEST)
     if run.tta:
         if not cfg.get('tta_model') or not cfg.get('tta_pipeline'):
             raise UserError(f'--tta: {cfg.filename!r} lacks tta_model or tta_pipeline: set both, or leave --tta out.')
         for dataset in datasets_of(cfg, 'test'):
             dataset.pipeline = cfg.tta_pipeline
     return cfg
-
-
-def hooks_of(cfg: Config, name: str) -> list[dict[str, Any]]:
-    """Return the settings of those ``custom_hooks`` that are of MMEngine's or this package's class ``name``."""
-    hooks = cfg.get('custom_hooks') or []
-    if not hooks:
-        return []
-    from mmengine import hooks as theirs
-    from mmengine.registry import HOOKS
-
-    from .. import engine
-    kinds = tuple(getattr(package, name) for package in (theirs, engine) if hasattr(package, name))
-    return [hook for hook in hooks if issubclass(class_of(hook, cfg, HOOKS) or object, kinds)]

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .distributed import check_launcher, on_first_process, setup_distributed
+from .distributed import on_first_process, setup_distributed
 from .runs import TestRun, TrainRun
 from .settings import read_test, read_training
-from .work_dir import claim, move_aside, test_folder
+from .work_dir import claim, move_aside
 
 if TYPE_CHECKING:
     from ..engine.hooks.callback import Callback
@@ -94,26 +94,27 @@ def test(config: str | Path, checkpoint: str | Path | None = None, **settings: A
 
 def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRunner':
     """Return the Runner of a training, with its model and its data; see :func:`train`."""
-    check_launcher(run.launcher)
     cfg = read_training(run)
-    from ..engine.hooks.announce import AnnounceHook
+    from ..annotations.data_sets import check_annotations
+    from ..engine.data_sets import skip_unreadable_images
     from ..engine.hooks.callback import CallbackHook
-    from .build import build_model, build_runner, prepare
-    from .built import Built
+    from .build import build_model, build_runner, load_data, prepare
     from .checks.built import check
-    from .data import load_data
     setup_distributed(run.launcher, cfg)  # after these imports: modules would keep the process group, and its threads
     checkpoint = on_first_process(claim, cfg, run)
-    running, changes, seed = prepare(cfg, checkpoint, run.launcher)
-    loaders = load_data(running, ['train', 'val'], seed, run.check)
-    model = build_model(running)
-    built = Built(running, loaders, model)
+    if run.check:
+        on_first_process(check_annotations, cfg, ('train', 'val'))
+    built = prepare(cfg, run, checkpoint)
+    load_data(built, 'train', 'val')
+    build_model(built)
+    for loader in built.loaders.values():
+        skip_unreadable_images(loader.dataset, getattr(getattr(built.model, 'backbone', None), 'in_channels', 3))
     if run.check:
         on_first_process(check, built)
     if run.overwrite:
         on_first_process(move_aside, cfg.work_dir)
-    runner = build_runner(cfg, running, model, loaders)
-    runner.register_hook(AnnounceHook(changes, built.rates))
+    runner = build_runner(built)
+    runner.rates = built.rates
     if callback:
         runner.register_hook(CallbackHook(callback))
     return runner
@@ -121,26 +122,22 @@ def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRun
 
 def start_test(run: TestRun) -> 'CvTRunner':
     """Return the Runner of a test, with its model and its data; see :func:`test`."""
-    check_launcher(run.launcher)
     cfg = read_test(run)
-    from ..engine.hooks.announce import AnnounceHook
-    from ..inference.model import build_trained, read_trained
-    from .build import build_runner, prepare
-    from .built import Built
+    from ..annotations.data_sets import check_annotations
+    from ..engine.data_sets import skip_unreadable_images
+    from ..inference.model import TrainedFile, build_trained
+    from .build import build_runner, load_data, prepare
     from .checks.built import check
-    from .data import load_data
-    from .wrap import save_predictions, wrap
+    from .wrap import wrap
     setup_distributed(run.launcher, cfg)
-    cfg.work_dir = test_folder(cfg, run)
-    trained = read_trained(str(run.checkpoint), run.runtime, run.amp)
-    running, _, seed = prepare(cfg, launcher=run.launcher)
-    loaders = load_data(running, ['test'], seed, run.check, trained.classes)
-    model = build_trained(running, trained, run.check)
     if run.check:
-        on_first_process(check, Built(running, loaders, model, trained))
-    runner = build_runner(cfg, running, wrap(model, running, run, loaders['test']), loaders)
-    runner.tested = trained.content
-    runner.register_hook(AnnounceHook(files=[trained.source]))
-    if run.out:
-        save_predictions(runner, run.out)
-    return runner
+        on_first_process(check_annotations, cfg, ('test', ))
+    built = prepare(cfg, run, trained=TrainedFile(str(run.checkpoint), run.runtime, run.amp))
+    load_data(built, 'test')
+    built.model = build_trained(built.cfg, built.trained, run.check)
+    for loader in built.loaders.values():
+        skip_unreadable_images(loader.dataset, getattr(getattr(built.model, 'backbone', None), 'in_channels', 3))
+    if run.check:
+        on_first_process(check, built)
+    wrap(built)
+    return build_runner(built)

@@ -6,11 +6,11 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from ..config.walk import values
+from ..config import values
 from ..errors import UserError, listed
-from .runs import TestRun, TrainRun
+from .runs import TrainRun
 
-TEST = 'test'
+TEST = 'test'  # the folder of a run's tests in its work_dir
 CHECKPOINTS = ('last_checkpoint', 'preempted.pth', 'epoch_*.pth', 'iter_*.pth', 'best_*.pth')
 
 
@@ -19,17 +19,6 @@ def traces_of_training(folder: str | Path) -> list[str]:
     traces = [path for pattern in CHECKPOINTS for path in sorted(Path(folder).glob(pattern))]
     traces += [path for path in sorted(Path(folder).glob('*/vis_data/scalars.json')) if path.stat().st_size]
     return [str(path.relative_to(folder)) for path in traces]
-
-
-def test_folder(cfg: Config, run: TestRun) -> str:
-    """Return where a test writes: ``test/`` in ``work_dir``, by default in the checkpoint's run.
-
-    A checkpoint that lies in no run, such as a downloaded one, is tested in the config's ``work_dir``.
-    """
-    folder = os.path.dirname(run.checkpoint)
-    if run.work_dir is not None or '://' in str(run.checkpoint) or not traces_of_training(folder or '.'):
-        folder = cfg.work_dir
-    return folder if os.path.basename(os.path.normpath(folder)) == TEST else os.path.join(folder, TEST)
 
 
 def claim(cfg: Config, run: TrainRun) -> str | None:

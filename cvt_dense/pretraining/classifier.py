@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
-from ..config.walk import type_name
+from ..config import type_name
 from ..models.cvt import init_linear
 from ..registry import MODELS
 from ..weights import StrictLoading

@@ -15,7 +15,7 @@ from pycocotools.coco import COCO
 from ..annotations.coco import run_lengths
 from ..annotations.data_sets import reads_coco
 from ..console import prints_to_log
-from ..engine.samplers import find_reader, leaves
+from ..engine.data_sets import find_reader, leaves
 from ..errors import UserError, listed
 from ..images import open_image, reads_raw
 from ..inference.palette import choose_palette

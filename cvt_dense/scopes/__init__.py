@@ -16,17 +16,6 @@ def loaded(package: str) -> Any:
 
 
 def kinds(name: str) -> tuple[type, ...]:
-    """Return the classes under a name, 'READERS' or 'PACKING', of those of the two packages that are imported."""
-    return tuple(kind for scope in (loaded('mmdet'), loaded('mmseg')) if scope for kind in getattr(scope, name))
-
-
-def is_coco_metric(kind: type) -> bool:
-    """Return whether a class is MMDetection's ``CocoMetric`` or a subclass."""
-    mmdet = loaded('mmdet')
-    return mmdet is not None and issubclass(kind, mmdet.CocoMetric)
-
-
-def is_iou_metric(kind: type) -> bool:
-    """Return whether a class is MMSegmentation's ``IoUMetric`` or a subclass."""
-    mmseg = loaded('mmseg')
-    return mmseg is not None and issubclass(kind, mmseg.IoUMetric)
+    """Return the classes under a name of these modules, such as 'READERS', of those packages that are imported."""
+    modules = [scope for scope in (loaded('mmdet'), loaded('mmseg')) if scope]
+    return tuple(kind for scope in modules for kind in getattr(scope, name, ()))

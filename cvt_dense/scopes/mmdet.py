@@ -5,5 +5,6 @@ from mmdet.evaluation import CocoMetric
 
 READERS = (LoadMultiChannelImageFromFiles, )  # beside those derived from mmcv's LoadImageFromFile
 PACKING = (PackDetInputs, )
+COCO_METRICS = (CocoMetric, )
 
-__all__ = ['PACKING', 'READERS', 'BaseDetDataset', 'CocoDataset', 'CocoMetric']
+__all__ = ['COCO_METRICS', 'PACKING', 'READERS', 'BaseDetDataset', 'CocoDataset']

@@ -4,5 +4,6 @@ from mmseg.evaluation import IoUMetric
 
 READERS = (LoadSingleRSImageFromFile, LoadMultipleRSImageFromFile)  # beside those derived from mmcv's LoadImageFromFile
 PACKING = (PackSegInputs, )
+IOU_METRICS = (IoUMetric, )
 
-__all__ = ['PACKING', 'READERS', 'IoUMetric']
+__all__ = ['IOU_METRICS', 'PACKING', 'READERS']

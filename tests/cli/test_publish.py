@@ -16,9 +16,9 @@ from mmengine.config import Config
 from PIL import Image
 
 from cvt_dense import inference
-from cvt_dense.config.read import read_config, redirect_data_root
+from cvt_dense.config import redirect_data_root
 from cvt_dense.errors import UserError
-from cvt_dense.published import CONFIG, LARGEST, MM_CONFIG, WEIGHTS, publish
+from cvt_dense.published import CONFIG, LARGEST, MM_CONFIG, WEIGHTS, publish, read_config
 from cvt_dense.weights import load_weights_file, select_weights
 
 pytestmark = pytest.mark.slow

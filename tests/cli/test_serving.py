@@ -21,9 +21,9 @@ from PIL import Image
 
 from cvt_dense import inference as api
 from cvt_dense.annotations import predictions
-from cvt_dense.config.read import CONFIG
 from cvt_dense.console import prints_to_log
 from cvt_dense.errors import UserError
+from cvt_dense.published import CONFIG
 
 TASKS = ('classification', 'detection', 'segmentation')
 

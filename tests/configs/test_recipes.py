@@ -9,9 +9,8 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS, DefaultScope
 from templates_edited import ROOT, by_name, parsed, recipe
 
-from cvt_dense.config.options import parse_value
-from cvt_dense.config.read import merge_options
-from cvt_dense.config.walk import dicts
+from cvt_dense.cli.options import parse_value
+from cvt_dense.config import dicts, merge_options
 from cvt_dense.engine.schedules import Curve, learning_rates
 from cvt_dense.inference.model import check_preprocessing
 from cvt_dense.launch.checks.schedule import find_mismatch

@@ -3,19 +3,30 @@ from typing import Any
 
 from mmengine.config import Config
 
-from cvt_dense.launch.build import build_model, prepare
+from cvt_dense.annotations.data_sets import check_annotations
+from cvt_dense.config import check_paths
+from cvt_dense.engine.data_sets import skip_unreadable_images
+from cvt_dense.launch.build import build_model, load_data, prepare
 from cvt_dense.launch.checks.built import Built, check
-from cvt_dense.launch.checks.settings import check_paths
-from cvt_dense.launch.data import load_data
+from cvt_dense.launch.runs import TrainRun
+
+
+def load(cfg: Config, *stages: str) -> Built:
+    """Return what a run consists of with the data loaders of the stages, and without a model."""
+    built = prepare(cfg, TrainRun('', check=False))
+    load_data(built, *stages)
+    return built
 
 
 def build_run(cfg: Config, *stages: str, checked: bool = True) -> Built:
     """Return the data loaders of the stages and the model of a config that is read."""
     if checked:
         check_paths(cfg, stages)
-    running, _, seed = prepare(cfg)
-    loaders = load_data(running, stages, seed, checked)
-    built = Built(running, loaders, build_model(running))
+        check_annotations(cfg, stages)
+    built = load(cfg, *stages)
+    build_model(built)
+    for loader in built.loaders.values():
+        skip_unreadable_images(loader.dataset)
     if checked:
         check(built)
     return built

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from launch.building import build_run, datasets
+from load_tool import ROOT
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from PIL import Image
 from templates_edited import recipe
 
-import cvt_dense  # noqa: F401
+import cvt_dense
 from cvt_dense.annotations.data_sets import check_annotations, coco_files, reads_coco
-from cvt_dense.config.read import redirect_data_root
+from cvt_dense.config import redirect_data_root
 from cvt_dense.engine import UnreadableImagesHook
 from cvt_dense.errors import UserError
 from cvt_dense.shapes import CLASSES
@@ -106,6 +107,17 @@ def test_data_that_do_not_fit_the_config_are_refused(data, task, change, named):
     options = {key: value.format(data=data) if isinstance(value, str) else value for key, value in options.items()}
     with pytest.raises(UserError, match=named):
         build(task, data, **options)
+
+
+def test_trainings_and_tests_check_their_annotation_files(data, tmp_path):
+    edit(lambda content: [one.update(ignore=1) for one in content['annotations']], data)
+    edit(lambda content: [one.update(ignore=1) for one in content['annotations']], data, VAL)
+    config, settings = 'configs/maskrcnn_cvt_nano_shapes.py', dict(data_root=data / 'detection', work_dir=tmp_path / 'a')
+    with pytest.raises(UserError, match='convert_data.py'):
+        cvt_dense.train(ROOT / config, **settings)
+    (tmp_path / 'a.pth').touch()
+    with pytest.raises(UserError, match='convert_data.py'):
+        cvt_dense.test(ROOT / config, tmp_path / 'a.pth', **settings)
 
 
 def test_good_data_pass(data, capsys):

@@ -1,18 +1,16 @@
 """Schedules that do not fit the length of a training are named before it, which has three epochs of four batches."""
 import pytest
 from engine.checkpoint.quick_runs import ITERATIONS, build, settings
+from launch.building import load
 from mmengine.hooks import Hook
 
 from cvt_dense.engine.schedules import learning_rates, planned_rates
 from cvt_dense.errors import UserError
-from cvt_dense.launch.checks.built import Built
 from cvt_dense.launch.checks.schedule import check_schedule
-from cvt_dense.launch.data import load_data
 
 
 def check(loop='epochs', **options):
-    cfg = settings('nowhere', loop, **options)
-    check_schedule(Built(cfg, load_data(cfg, ['train']), None))
+    check_schedule(load(settings('nowhere', loop, **options), 'train'))
 
 
 WARM_UP = dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=3)

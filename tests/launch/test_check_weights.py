@@ -5,8 +5,8 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
+from cvt_dense.engine.runner import leave_replaced_weights_out
 from cvt_dense.errors import UserError
-from cvt_dense.launch.build import build_model, prepare
 from cvt_dense.recipes import recipe
 from cvt_dense.weights.preprocessing import check_preprocessing
 
@@ -50,7 +50,7 @@ def test_pretrained_weights_are_read_unless_a_checkpoint_replaces_all(name, chec
     cfg = Config.fromfile(recipe('maskrcnn_cvt13_coco.py'))
     if name == 'timm':
         cfg.model.backbone = dict(NETWORKS['timm'], out_indices=(0, 1, 2, 3), init_cfg=cfg.model.backbone.init_cfg)
-    cfg.load_from = load_from
-    running, _, _ = prepare(cfg, checkpoint)
-    with torch.device('meta'):
-        assert bool(build_model(running).backbone.init_cfg) == read
+    with torch.device('meta'), DefaultScope.overwrite_default_scope('mmdet'):
+        model = MODELS.build(cfg.model)
+    leave_replaced_weights_out(model, checkpoint or load_from, bool(checkpoint))
+    assert bool(model.backbone.init_cfg) == read

@@ -11,10 +11,9 @@ from PIL import Image
 from templates_edited import write_template
 
 import cvt_dense  # noqa: F401
-from cvt_dense.config.read import read_config
 from cvt_dense.errors import UserError
-from cvt_dense.inference.model import build_trained, read_trained
-from cvt_dense.launch.data import load_data
+from cvt_dense.inference.model import TrainedFile, build_trained
+from cvt_dense.published import read_config
 
 
 @pytest.fixture
@@ -24,10 +23,8 @@ def load(tmp_path_factory):
         config = write_template(tmp_path_factory.mktemp('template'), 'cvt13_custom', arch='cvt-nano', **dict(lines))
         cfg = read_config(str(config), options, data and str(data))
         if checkpoint:
-            build_trained(cfg, read_trained(checkpoint))
-        elif data:
-            load_data(cfg, ['train', 'val'], check=False)
-        return cfg
+            build_trained(cfg, TrainedFile(checkpoint))
+        return build_run(cfg, 'train', 'val', checked=False).cfg if data and not checkpoint else cfg
 
     return load
 

@@ -8,12 +8,11 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from templates_edited import ROOT, recipe
 
-from cvt_dense.config.options import OptionsAction
-from cvt_dense.config.read import merge_options, read_config
-from cvt_dense.config.walk import values
+from cvt_dense.cli.options import OptionsAction
+from cvt_dense.config import check_variables, merge_options, values
 from cvt_dense.errors import UserError
 from cvt_dense.launch.checks.heads import heads_of
-from cvt_dense.launch.checks.settings import check_variables
+from cvt_dense.published import read_config
 
 # -- --cfg-options ---------------------------------------------------------------------------------
 

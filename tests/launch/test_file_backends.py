@@ -10,7 +10,7 @@ from load_tool import ROOT
 from mmengine.runner import Runner
 
 import cvt_dense  # noqa: F401
-from cvt_dense.config.read import read_config
+from cvt_dense.published import read_config
 
 CONFIGS = dict(classification='cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
 

@@ -6,12 +6,12 @@ from mmengine.dataset import BaseDataset, ConcatDataset
 from mmengine.registry import DefaultScope
 from templates_edited import recipe
 
-from cvt_dense.config.read import read_config, redirect_data_root
-from cvt_dense.config.walk import datasets_of, dicts, values
+from cvt_dense.config import datasets_of, dicts, redirect_data_root, values
+from cvt_dense.engine.data_sets import load_whole_images
 from cvt_dense.errors import UserError
 from cvt_dense.launch.runs import TestRun, TrainRun
 from cvt_dense.launch.settings import read_test, read_training
-from cvt_dense.launch.wrap import slice_pipelines
+from cvt_dense.published import read_config
 
 
 def paths_below(cfg: Config, roots: tuple[str, ...]) -> list[str]:
@@ -72,7 +72,7 @@ def test_slices_and_tta_change_the_pipeline_of_every_test_set(tmp_path):
         read_test(TestRun(**tta, options=dict(tta_pipeline=None)))
     with DefaultScope.overwrite_default_scope('mmseg'):
         joined = ConcatDataset([BaseDataset(pipeline=part.pipeline, lazy_init=True) for _ in range(2)], lazy_init=True)
-        slice_pipelines(joined)
+        load_whole_images(joined)
     steps = ['LoadImageFromFile', 'LoadAnnotations', 'PackSegInputs']
     assert [[type(step).__name__ for step in leaf.pipeline.transforms] for leaf in joined.datasets] == [steps] * 2
 

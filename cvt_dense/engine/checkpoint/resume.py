@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.hooks import EMAHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from ...config.walk import dicts, values
+from ...config import dicts, values
 from ...errors import UserError, listed
 from ...registry import HOOKS
 from ..schedules import NEVER, advance, data_shape

@@ -1,6 +1,4 @@
 """Log a summary of a run as it begins: model, data, weights, length, device and folder."""
-from collections.abc import Sequence
-
 import torch
 from mmengine.hooks import Hook
 from mmengine.optim import AmpOptimWrapper
@@ -12,24 +10,15 @@ from ...errors import listed
 from ...models.wrappers import innermost, unwrap
 from ...weights.strict_loading import pretrained_cfgs
 from ..amp import AutocastOptimWrapper
-from ..schedules import Curve, data_shape
+from ..schedules import data_shape
 
 PARTS = ('backbone', 'neck', 'decode_head', 'bbox_head')  # of a model, those that are named
 
 
 class AnnounceHook(Hook):
-    """Log the summary of a run.
-
-    Args:
-        changes: how the config that runs differs from the user's, in words.
-        rates: the learning rates of a training; None: they are not known.
-        files: weights that a test has loaded.
-    """
+    """Log the summary of a run, whose :class:`~cvt_dense.engine.CvTRunner` knows what was changed and loaded."""
 
     priority = 'VERY_HIGH'
-
-    def __init__(self, changes: Sequence[str] = (), rates: Curve | None = None, files: Sequence[str] = ()):
-        self.changes, self.rates, self.files = changes, rates, files
 
     def before_train(self, runner: Runner) -> None:
         wrapper, cfg, shape = runner.optim_wrapper, runner.cfg, data_shape(runner)
@@ -46,7 +35,7 @@ class AnnounceHook(Hook):
             'length': f'{length}, {images} images a step (processes x images x accumulated steps: '
                       f'{shape["world_size"]} x {shape["batch_size"]} x {steps})',
             'optimizer': f'{optimizer.get("type")}, learning rate {optimizer.get("lr")}{base}{scaled if base else ""}',
-            'schedule': f'learning rate {self.rates or "unknown"}'})
+            'schedule': f'learning rate {runner.rates or "unknown"}'})
 
     def before_test(self, runner: Runner) -> None:
         self._log(runner, 'test', str(getattr(unwrap(runner.model), 'dtype', 'float32')).removeprefix('torch.'), {})
@@ -60,14 +49,15 @@ class AnnounceHook(Hook):
         millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
         classes = list(map(str, Classes.of_data(dataset, stage).names))
         images = ', '.join(f'{name} {len(loop.dataloader.dataset)} images' for name, loop in loops.items() if loop)
-        files = [runner._load_from] if runner._load_from else self.files or [
+        file = runner.trained.source if runner.trained else runner._load_from
+        files = [file] if file else [
             str(cfg.get('checkpoint')) for module in model.modules() for cfg in pretrained_cfgs(module)]
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'
         lines = {
             'model': f'{type(model).__name__} with {", ".join(parts)}, {millions:.2f} million parameters',
             'data': f'{images}; {len(classes)} classes: {listed(classes, 10)}',
             'weights': ', '.join(files) or 'random (from scratch)', **lines,
-            **({'adapted': '; '.join(self.changes)} if self.changes else {}),
+            **({'adapted': '; '.join(runner.changes)} if runner.changes else {}),
             'runs on': f'{runner.world_size} x {device}, {precision}', 'folder': runner.work_dir,
             'log': runner.logger.log_file}
         runner.logger.info(''.join(f'\n  {name + ":":<11}{line}' for name, line in lines.items()))

@@ -6,7 +6,7 @@ from mmengine.runner import Runner
 
 from ...errors import UserError
 from ...registry import HOOKS
-from ..samplers import leaves, transforms_of
+from ..data_sets import leaves, transforms_of
 
 IMAGES = 1000  # label maps that are counted at most
 

@@ -15,7 +15,7 @@ from ...metrics import LOSSES
 from ...models.wrappers import unwrap
 from ...registry import HOOKS
 from ..checkpoint.loaders import copy_loader
-from ..samplers import is_reader, transforms_of
+from ..data_sets import is_reader, transforms_of
 
 
 @HOOKS.register_module()

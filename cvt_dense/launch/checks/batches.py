@@ -9,7 +9,7 @@ from mmengine.dataset import BaseDataset, InfiniteSampler
 from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
-from ...config.walk import is_remote, walk
+from ...config import is_remote, walk
 from ...errors import UserError, listed
 from ...images import Header
 from ...models.attention import has_statistics

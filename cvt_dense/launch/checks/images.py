@@ -13,8 +13,8 @@ from mmengine.logging import print_log
 from mmengine.registry import METRICS
 from PIL import Image
 
-from ...config.walk import class_of, dicts, is_remote
-from ...engine.samplers import find_reader, find_transform, leaves
+from ...config import class_of, dicts, is_remote
+from ...engine.data_sets import find_reader, find_transform, leaves
 from ...errors import UserError
 from ...images import (
     ADVICE,
@@ -29,7 +29,7 @@ from ...images import (
     turns,
 )
 from ...pretraining import ImageDataset
-from ...scopes import is_iou_metric
+from ...scopes import kinds
 from ..built import Built
 from .batches import check_pipeline
 
@@ -85,7 +85,7 @@ def _check_data_set(dataset: BaseDataset, built: Built, stage: str) -> None:
         heads = {head.ignore_index for head in built.model.modules() if hasattr(head, 'ignore_index')
                  and hasattr(head, 'num_classes')}
         metrics = {node.get('ignore_index', 255) for node in dicts(built.cfg.get(f'{stage}_evaluator'))
-                   if 'type' in node and is_iou_metric(class_of(node, built.cfg, METRICS) or object)}
+                   if 'type' in node and issubclass(class_of(node, built.cfg, METRICS) or object, kinds('IOU_METRICS'))}
         check_label_maps(chosen, headers, dataset, 2 if stage == 'train' else 1, heads | metrics)
 
 

@@ -6,7 +6,7 @@ from mmengine.logging import print_log
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
-from ...config.walk import class_of
+from ...config import class_of
 from ...engine.checkpoint import SafeCheckpointHook
 from ...engine.schedules import Curve, train_loop
 from ...errors import UserError

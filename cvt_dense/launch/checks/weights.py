@@ -3,7 +3,7 @@
 from torch import nn
 
 from ...classes import Classes
-from ...config.read import check_exists
+from ...config import check_exists
 from ...errors import UserError
 from ...weights import StrictLoading, check_model, load_weights_file, select_weights
 from ...weights.preprocessing import check_preprocessing
@@ -22,6 +22,8 @@ def check_weights(built: Built) -> None:
     data = Classes.of_data(built.loaders[built.stage].dataset, built.stage)
     if built.trained:
         built.trained.classes.check_order(data)
+        if not built.trained.exported:
+            check_preprocessing(cfg, model, built.trained.source)
         return
     if file := cfg.get('load_from'):
         check_exists(file)
@@ -29,8 +31,8 @@ def check_weights(built: Built) -> None:
         check_model(model, select_weights(content, source=file), file, bool(cfg.resume))
         if cfg.resume:  # otherwise HeadClassesHook gives each class its rows
             Classes.of_file(content, file).check_order(data)
-    if not file or not cfg.resume:
-        _check_init_weights(model)  # of parts that a file may lack
+    else:
+        _check_init_weights(model)
     if not cfg.resume:
         check_preprocessing(cfg, model, file)
 

@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from tiny_training import ROOT
 from torch import nn
 
-from cvt_dense.config.walk import walk
+from cvt_dense.config import walk
 from cvt_dense.engine import HeadClassesHook
 from cvt_dense.pretraining import ImageClassifier
 

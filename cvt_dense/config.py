@@ -1,19 +1,24 @@
-"""Read a config file or a published model, with overrides and another data root."""
+"""Read a config file, override its settings, walk through it, and check it before anything is built.
+
+Types in a config are texts or, in pure-Python configs, classes.
+"""
 import difflib
 import inspect
 import os
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from mmengine import fileio
 from mmengine.config import Config
 from mmengine.fileio.backends import backends
+from mmengine.registry import DATASETS, Registry
 
-from ..errors import UserError, refusals_of
-from ..published import CONFIG, MM_CONFIG, SCOPES, fetch, is_published, read_published
-from .walk import dicts, type_name, values, walk
+from .console import prints_to_log
+from .errors import UserError, refusals_of
 
+SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
 # Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
 READ_FROM_CONFIG = {
     'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
@@ -33,33 +38,26 @@ READ_NEARLY = {
         'max_num max_per_img max_per_image min_bbox_size mode nms nms_post nms_pre nms_thr num_points pos_weight '
         'rcnn rpn rpn_proposal sampler score_thr stride update_thr')}
 VARIABLE = 'a variable of the file, which has already computed other settings from it: edit a copy, or set those'
+ASSIGNED = re.compile(r'^(\w+(?:, *\w+)*) = ', re.M)  # the names of a line of a config file
 
 
-def read_config(file: str, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
-    """Return the config in a file, with some settings overridden.
+# -- reading --------------------------------------------------------------------------------------
 
-    Args:
-        file: config file, or a published model: a folder, ``cvt_dense://NAME``, or ``hf://OWNER/NAME``.
-        options: settings to override, by their dotted names.
-        data_root: folder that takes the place of the config's data root; None keeps it.
+
+def read_file(file: str) -> Config:
+    """Return the config in a file as it is.
 
     Raises:
-        UserError: the file, or a file of class names, does not exist or is none of this kind; a setting or an option
-            has no effect; or ``data_root`` is no folder.
+        UserError: the file does not exist, or is no config of a whole run.
     """
-    if is_published(file):
-        cfg = read_published(fetch(file))
-    elif os.path.isfile(file) and os.path.basename(file) in (CONFIG, MM_CONFIG):  # its weights may be elsewhere
-        cfg = read_published(Path(file))
-    elif os.path.isfile(file):
-        try:
-            cfg = Config.fromfile(file)
-        except UserError:
-            raise
-        except Exception as error:  # of its code, and of the files that it inherits
-            raise UserError(f'{file!r} cannot be read as a config: {type(error).__name__}: {error}') from error
-    else:
+    if not os.path.isfile(file):
         raise UserError(f'config file {file!r} does not exist. Give a file of configs/ or one of your own.')
+    try:
+        cfg = Config.fromfile(file)
+    except UserError:
+        raise
+    except Exception as error:  # of its code, and of the files that it inherits
+        raise UserError(f'{file!r} cannot be read as a config: {type(error).__name__}: {error}') from error
     if not cfg.get('model'):
         raise UserError(f'{file!r} has no model. Give the config of a whole run.')
     kind = cfg.model.get('type')
@@ -68,6 +66,21 @@ def read_config(file: str, options: dict[str, Any] | None = None, data_root: str
         cfg.default_scope = package
     if cfg.get('data_preprocessor'):  # as MMEngine's Runner does
         cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)
+    return cfg
+
+
+def override(cfg: Config, options: dict[str, Any] | None = None, data_root: str | None = None) -> Config:
+    """Override settings of a config, which is changed in place and returned.
+
+    Args:
+        cfg: the config.
+        options: settings to override, by their dotted names.
+        data_root: folder that takes the place of the config's data root; None keeps it.
+
+    Raises:
+        UserError: a setting or an option has no effect; a file of class names does not exist; or ``data_root`` is no
+            folder.
+    """
     merge_options(cfg, options or {})
     if data_root:
         if not os.path.isdir(data_root):
@@ -198,7 +211,125 @@ def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
             node['backend_args'] = backend_args
 
 
+# -- walking --------------------------------------------------------------------------------------
+
+
+def type_name(node: Any) -> str:
+    """Return the bare name of a dict's ``type``: 'CvT' for 'cvt_dense.CvT' and for the class; '' without a type."""
+    named = (node.get('type') if isinstance(node, dict) else None) or ''
+    return named.split('.')[-1] if isinstance(named, str) else getattr(named, '__name__', type(named).__name__)
+
+
+def values(node: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the path, as --cfg-options writes it, and the value of every entry at any depth of dicts and lists."""
+    if isinstance(node, (dict, list, tuple)):
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, child in list(children):
+            child_path = f'{path}.{key}' if path else str(key)
+            yield child_path, child
+            yield from values(child, child_path)
+
+
+def walk(node: Any, path: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the path and the dict of every dict at any depth of dicts and lists, first ``node`` itself."""
+    yield from ((key, child) for key, child in [(path, node), *values(node, path)] if isinstance(child, dict))
+
+
+def dicts(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield every dict at any depth of dicts and lists, first ``node`` itself."""
+    return (child for _, child in walk(node))
+
+
+def leaf_datasets(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the config of each data set inside any wrappers."""
+    inner = node.get('datasets') or ([node['dataset']] if 'dataset' in node else [])
+    for child in inner:
+        yield from leaf_datasets(child)
+    if not inner:
+        yield node
+
+
+def datasets_of(cfg: Config, stage: str) -> list[dict[str, Any]]:
+    """Return the configs of a stage's data sets inside any wrappers; without such a loader, an empty list.
+
+    Args:
+        cfg: whole config.
+        stage: 'train', 'val' or 'test'.
+    """
+    dataset = (cfg.get(f'{stage}_dataloader') or {}).get('dataset')
+    return list(leaf_datasets(dataset)) if dataset else []
+
+
+def class_of(node: dict[str, Any], cfg: Config, registry: Registry = DATASETS) -> type | None:
+    """Return the class that ``node['type']`` names in the scope of ``cfg``, or None if ``registry`` lacks it."""
+    if not isinstance(node['type'], str):  # a pure-Python config
+        return node['type']
+    with prints_to_log(), registry.switch_scope_and_registry(cfg.get('default_scope')) as scoped:
+        return scoped.get(node['type'])  # imports its package, which prints then
+
+
+def metainfo(dataset: dict[str, Any], cfg: Config, key: str) -> Any:
+    """Return an entry of a data set's ``metainfo``: the config's, or that of the data set's class.
+
+    Args:
+        dataset: config of the data set.
+        cfg: whole config, whose scope finds the class.
+        key: such as 'classes'.
+    """
+    value = (dataset.get('metainfo') or {}).get(key)
+    return (getattr(class_of(dataset, cfg), 'METAINFO', None) or {}).get(key) if value is None else value
+
+
+def is_remote(node: dict[str, Any]) -> bool:
+    """Return whether a data set or transform reads through another file backend than that of local files."""
+    return bool(node.get('backend_args')) and node['backend_args'].get('backend') != 'local'
+
+
+# -- checks, which import no PyTorch --------------------------------------------------------------
+
+
 def check_exists(checkpoint: str) -> None:
     """Raise ``UserError`` if a checkpoint does not exist; URLs are not checked."""
     if '://' not in checkpoint and not os.path.exists(checkpoint):
         raise UserError(f'checkpoint {checkpoint!r} does not exist. Give the path or URL of a checkpoint.')
+
+
+def check_paths(cfg: Config, stages: Sequence[str]) -> None:
+    """Check that the folders and files of the data sets exist, unless they are not on the file system.
+
+    Args:
+        cfg: the whole config, with all settings of the run.
+        stages: the data loaders that the run uses, of 'train', 'val' and 'test'.
+
+    Raises:
+        UserError: a file or folder is missing, or ``ann_file`` is a list.
+    """
+    for stage in stages:
+        for dataset in datasets_of(cfg, stage):
+            if not isinstance(dataset.get('ann_file') or '', str):
+                raise UserError(f'{stage}_dataloader: ann_file={dataset["ann_file"]!r} is no path; join several files '
+                                "with dataset=dict(type='ConcatDataset', datasets=[...]).")
+            root, prefixes = dataset.get('data_root') or '', (dataset.get('data_prefix') or {}).values()
+            paths = [os.path.join(root, path) for path in ('', *prefixes, dataset.get('ann_file'))
+                     if isinstance(path, str) and os.path.join(root, path)]
+            missing = [path for path in paths if not os.path.exists(path)]
+            if missing and not any(map(is_remote, dicts(dataset))):
+                raise UserError(f'{stage}_dataloader: {missing[0]!r} does not exist. Correct data_root, data_prefix or '
+                                'ann_file, or give --data-root DIR.')
+
+
+def check_variables(cfg: Config) -> None:
+    """Check that a file sets no variable from which the one that it inherits has computed other settings already.
+
+    Raises:
+        UserError: it assigns such a variable, and does not use it itself.
+    """
+    own = Path(cfg.filename).read_text('utf-8') if str(cfg.filename).endswith('.py') else ''
+    others = cfg.text.removesuffix(own)
+    assigned, inherited = ({name for names in ASSIGNED.findall(text) for name in re.split(', *', names)}
+                           for text in (own, others))
+    for name in sorted(assigned & inherited - {'_base_', *read_names()}):
+        line = re.search(rf'^{name} = .*(?<![\[({{,])$', own, re.M)
+        repeated = line and line[0] in others.splitlines()
+        if not repeated and len(re.findall(rf'\b{name}\b', own)) == 1:
+            raise UserError(f'{cfg.filename}: the line {name!r} changes nothing, since it is {VARIABLE}.')

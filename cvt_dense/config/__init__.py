@@ -1,1 +1,0 @@
-"""Read configs, and answer questions about their settings before anything is built."""
