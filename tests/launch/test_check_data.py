@@ -112,12 +112,13 @@ def test_data_that_do_not_fit_the_config_are_refused(data, task, change, named):
 def test_trainings_and_tests_check_their_annotation_files(data, tmp_path):
     edit(lambda content: [one.update(ignore=1) for one in content['annotations']], data)
     edit(lambda content: [one.update(ignore=1) for one in content['annotations']], data, VAL)
-    config, settings = 'configs/maskrcnn_cvt_nano_shapes.py', dict(data_root=data / 'detection', work_dir=tmp_path / 'a')
+    config = ROOT / 'configs/maskrcnn_cvt_nano_shapes.py'
+    settings = dict(data_root=data / 'detection', work_dir=tmp_path / 'a')
     with pytest.raises(UserError, match='convert_data.py'):
-        cvt_dense.train(ROOT / config, **settings)
+        cvt_dense.train(config, **settings)
     (tmp_path / 'a.pth').touch()
     with pytest.raises(UserError, match='convert_data.py'):
-        cvt_dense.test(ROOT / config, tmp_path / 'a.pth', **settings)
+        cvt_dense.test(config, tmp_path / 'a.pth', **settings)
 
 
 def test_good_data_pass(data, capsys):
