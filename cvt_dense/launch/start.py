@@ -89,7 +89,8 @@ def test(config: str | Path, checkpoint: str | Path | None = None, **settings: A
     from ..published import fetch, is_published
     if checkpoint is None and is_published(config):
         config = checkpoint = fetch(config)
-    return start_test(TestRun(config, checkpoint, **settings)).test()
+    metrics = start_test(TestRun(config, checkpoint, **settings)).test()
+    return {name: value.item() if hasattr(value, 'item') else value for name, value in metrics.items()}  # of NumPy
 
 
 def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRunner':
