@@ -57,36 +57,6 @@ def keep_statistics(model: nn.Module) -> None:
         module.eval()
 
 
-class SoftmaxAttention(nn.Module):
-    """Multi-head softmax attention, without parameters.
-
-    Args:
-        num_heads: heads, which share the C channels.
-        scale: factor of the products of q and k.
-        dropout: probability with which an attention weight is dropped in training.
-    """
-
-    def __init__(self, num_heads: int, scale: float, dropout: float = 0.):
-        super().__init__()
-        self.num_heads, self.scale, self.dropout = num_heads, scale, dropout
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Compute the attention of each query to all keys.
-
-        Args:
-            q: (B, Nq, C).
-            k, v: (B, Nk, C).
-            bias: (B, 1, Nq, Nk), added to the scores.
-
-        Returns:
-            The shape of ``q``.
-        """
-        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
-        dropout = self.dropout if self.training else 0.
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale)
-        return x.transpose(1, 2).flatten(2)
-
-
 @MODELS.register_module()
 class ConvAttention(nn.Module):
     """Multi-head attention whose q, k and v are convolved over the map before their linear layers.
@@ -156,7 +126,6 @@ class ConvAttention(nn.Module):
         self.proj_v = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
-        self.attention = SoftmaxAttention(num_heads, self.scale, attn_drop_rate)
 
     def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
         """Map tokens (B, T + H * W, C) to tokens of the same shape."""
@@ -180,18 +149,22 @@ class ConvAttention(nn.Module):
 
         return to_tokens(self.conv_proj_q), to_tokens(self.conv_proj_k), to_tokens(self.conv_proj_v)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None, bias: Tensor | None = None) -> Tensor:
         """Compute the attention of each query to all keys.
 
         Args:
             q: (B, T + H * W, C).
             k, v: (B, T + H' * W', C).
             hw_shape: (H, W) of q's map; None where q is the T tokens alone.
+            bias: (B, 1, Nq, Nk), added to the scores.
 
         Returns:
             The shape of ``q``.
         """
-        return self.attention(q, k, v)
+        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
+        dropout = self.attn_drop_rate if self.training else 0.
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale)
+        return x.transpose(1, 2).flatten(2)
 
 
 class Block(nn.Module):
