@@ -70,21 +70,6 @@ def test_timm_converts_the_hubs_weights(tmp_path):
         assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
 
 
-def test_with_gradients_each_size_is_compiled_by_itself():
-    """Also with dynamic=True, since Inductor cannot compile the backward pass of sides that vary."""
-    graphs = []
-    model = torch.compile(timm.create_model('cvt_nano'), dynamic=True,
-                          backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
-    for batch, side in (2, 64), (3, 64), (2, 80):
-        model(torch.rand(batch, 3, side, 96))
-    assert len(graphs) == 2
-    model.eval()
-    with torch.no_grad():
-        for side in 64, 80:
-            model(torch.rand(2, 3, side, 96))
-    assert len(graphs) == 3
-
-
 def test_timms_tools_take_it():
     model = timm.create_model('cvt_nano', pretrained=True, num_classes=7, drop_path_rate=0.1)
     model.set_grad_checkpointing()
