@@ -8,7 +8,8 @@ from torch import Tensor
 from ..errors import CheckpointError, listed
 from .formats import OPTIONS, StateDict
 
-ADVICE = 'Set arch, in_channels, attn_cfg, with_cls_token and the like as the file was trained, or give its prefix.'
+ADVICE = ("Set arch, attn_cfg, with_cls_token and the like as the file was trained; init_cfg takes prefix='...' and "
+          "in_channels='adapt'.")
 
 
 @dataclass(frozen=True)
