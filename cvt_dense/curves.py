@@ -123,15 +123,16 @@ def draw_curves(runs: dict[str, Curves], out: str | Path) -> None:
     """
     from matplotlib.figure import Figure
     metrics = dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics())
-    panels = ['loss', 'lr', *metrics]
+    panels = [('loss', 'val/loss'), ('lr', ), *((name, ) for name in metrics)]
     figure = Figure(figsize=(1 + 4.6 * len(panels), 4.2), layout='constrained')
     for axis, panel in zip(figure.subplots(1, len(panels)), panels):
         for number, (name, curves) in enumerate(runs.items()):
-            if points := curves.find(panel):
-                marker = 'o' if len(points) <= 60 else None  # few points are hard to see as a line
-                axis.plot([p.iteration for p in points], [p.values[panel] for p in points], marker=marker,
-                          markersize=4, color=f'C{number}', label=name)
-        axis.set(xlabel='iteration', ylabel=panel)
+            for value, line, label in zip(panel, ('-', '--'), (name, f'{name}, validation')):
+                if points := curves.find(value):
+                    marker = 'o' if len(points) <= 60 else None  # few points are hard to see as a line
+                    axis.plot([p.iteration for p in points], [p.values[value] for p in points], linestyle=line,
+                              marker=marker, markersize=4, color=f'C{number}', label=label)
+        axis.set(xlabel='iteration', ylabel=panel[0])
         lines, labels = axis.lines, [line.get_label() for line in axis.lines]
         for text in axis.legend(lines, labels).get_texts():  # which leaves names out that begin with _ otherwise
             text.set_parse_math(False)

@@ -111,7 +111,7 @@ def waits_of_project() -> dict[str, int]:
 @pytest.mark.parametrize('task', CONFIGS)
 @on_device
 def test_a_run_and_its_tools(shapes, tmp_path, task):
-    """In a step this project waits once for the device, and in a prediction once."""
+    """In a step this project waits once for the device, in an evaluation's loss once, and in a prediction once."""
     config, run = tmp_path / 'config.py', tmp_path / 'run'
     config.write_text(f"_base_ = {str(ROOT / 'configs' / CONFIGS[task])!r} + '.py'\n"
                       + TRAINING[task])
@@ -120,12 +120,12 @@ def test_a_run_and_its_tools(shapes, tmp_path, task):
                                  for key in ('batch_size=2', 'num_workers=0'))
     options = *options, f"train_dataloader.batch_size={16 if task == 'classification' else 2}"
     flags = *data, '--work-dir', run, *options
-    run_tool('train', config, *flags)
+    run_tool('train', config, '--val-loss', *flags)
     saved = load(run / (run / 'last_checkpoint').read_text())
     steps = saved['meta']['iter']
     in_evaluation = Counter(classifier=4, accuracy=4) if task == 'classification' else Counter()  # of 8 images
     assert task == 'segmentation' or not any(line.endswith(' cast_data') for line in waits)  # MMSegmentation waits
-    assert waits_of_project() == Counter(non_finite=steps) + in_evaluation
+    assert waits_of_project() == Counter(non_finite=steps, val_loss=1) + in_evaluation
     run_tool('train', config, '--resume', *flags,
              'train_cfg.max_epochs=2' if task == 'classification' else 'train_cfg.max_iters=3')
     checkpoint = (run / 'last_checkpoint').read_text()

@@ -11,6 +11,7 @@ from .hooks.progressive_size import ProgressiveSizeHook
 from .hooks.seed import SeedHook
 from .hooks.summary import SummaryHook
 from .hooks.unreadable_images import SkippingPipeline, UnreadableImagesHook
+from .hooks.val_loss import ValLossHook
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .runner import CvTRunner
 from .samplers import SeededInfiniteSampler, SeededSampler
@@ -18,6 +19,6 @@ from .samplers import SeededInfiniteSampler, SeededSampler
 __all__ = [
     'AutocastOptimWrapper', 'BalancedDataset', 'ClassWeightsHook', 'CvTRunner', 'EMAHook', 'EarlyStoppingHook',
     'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressiveSizeHook',
-    'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler', 'SeededSampler',
-    'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook'
+    'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler',
+    'SeededSampler', 'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
 ]

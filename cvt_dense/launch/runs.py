@@ -65,6 +65,7 @@ class TrainRun(Run):
         const='default', metavar='{bf16,fp16}')
     auto_scale_lr: bool = setting(
         False, 'scale the learning rate to the number of images per step (some configs do so anyway)')
+    val_loss: bool = setting(False, 'compute the loss of the validation images too, at each evaluation')
 
     def __post_init__(self):
         super().__post_init__()

@@ -57,6 +57,8 @@ def read_training(run: TrainRun) -> Config:
         if not cfg.auto_scale_lr.get('base_batch_size'):
             raise UserError('--auto-scale-lr: set auto_scale_lr.base_batch_size, the images per step that the learning '
                             'rate of the config is for.')
+    if run.val_loss and not hooks_of(cfg, 'ValLossHook'):  # a dump has it
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), dict(type='cvt_dense.ValLossHook')]
     return cfg
 
 

@@ -71,5 +71,5 @@ def test_joined_data_sets(data, tmp_path):
     config = write_template(tmp_path, 'upernet_cvt13_custom', data_root=f'{data}/', balance='loss',
                             classes=('unlabelled', 'background', 'road'), **TOP)
     config.write_text(config.read_text() + JOINED.format(other=tmp_path / 'other'))
-    output = run_tool('train', config, '--work-dir', tmp_path / 'run')
-    assert re.search(r'mIoU: [\d.]+', output) and 'Weights of the classes' in output
+    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss')
+    assert re.search(r'val/loss: [\d.]+', output) and 'Weights of the classes' in output

@@ -129,7 +129,7 @@ def test_unreadable_images_are_skipped_and_counted(tmp_path):
     output = run_tool('train', config, '--work-dir', tmp_path / 'run', rc=2)  # a quarter of the images
     assert 'im1.jpg' in output and 'unreadable_images' in output
     share = 'default_hooks.unreadable_images.max_share=0.5'
-    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--cfg-options', share)
+    output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options', share)
     for split in ('train', 'val'):
         assert re.search(rf'{split}/im1.jpg \(', output) and re.search(rf'{split} .*read.*: 1\n', output)
     output = run_tool('test', config, tmp_path / 'run/iter_6.pth', '--tta', '--cfg-options', share)

@@ -9,7 +9,7 @@ from tiny_training import differences, load, write_config
 
 pytestmark = pytest.mark.slow
 
-FLAGS = ('--auto-scale-lr', '--amp', 'bf16')
+FLAGS = ('--auto-scale-lr', '--amp', 'bf16', '--val-loss')
 TRACKERS = [dict(type='LocalVisBackend'), dict(type='TensorboardVisBackend')]
 
 

@@ -10,13 +10,13 @@ OPTIONS = ('num_workers', 'collate_fn', 'pin_memory', 'timeout', 'worker_init_fn
            'generator', 'prefetch_factor', 'persistent_workers')
 
 
-def copy_loader(loader: DataLoader, batch_sampler: Any) -> DataLoader:
-    """Return a data loader like ``loader`` with another batch sampler.
+def copy_loader(loader: DataLoader, batch_sampler: Any, dataset: Any = None) -> DataLoader:
+    """Return a data loader like ``loader`` with another batch sampler, and another data set if one is given.
 
-    PyTorch allows no assignment to this attribute of an existing loader.
+    PyTorch allows no assignment to these attributes of an existing loader.
     """
     options = {name: getattr(loader, name) for name in OPTIONS}
-    return DataLoader(loader.dataset, batch_sampler=batch_sampler, **options)
+    return DataLoader(loader.dataset if dataset is None else dataset, batch_sampler=batch_sampler, **options)
 
 
 class SkippingBatchSampler:
