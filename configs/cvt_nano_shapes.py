@@ -62,4 +62,5 @@ param_scheduler = [
 default_hooks = dict(checkpoint=dict(max_keep_ckpts=1, save_best=None))
 custom_hooks = [
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-2, gamma=10, update_buffers=True),
+    dict(type='cvt_dense.RawWeightsHook'),
 ]

@@ -45,5 +45,6 @@ param_scheduler = [
 custom_hooks = [
     dict(type='cvt_dense.ProgressiveSizeHook', sizes={0: 32, 12: 48, 23: None}),
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=2e-3, gamma=10, update_buffers=True),
+    dict(type='cvt_dense.RawWeightsHook'),
 ]
 default_hooks = dict(checkpoint=dict(interval=2))

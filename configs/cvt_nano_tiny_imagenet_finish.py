@@ -15,6 +15,7 @@ param_scheduler = [
 # The average reaches back about 1 / momentum = 200 iterations, half an epoch.
 custom_hooks = [
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=5e-3, gamma=10, update_buffers=True),
+    dict(type='cvt_dense.RawWeightsHook'),
 ]
 default_hooks = dict(checkpoint=dict(interval=1))
 load_from = 'work_dirs/cvt_nano_tiny_imagenet/epoch_28.pth'

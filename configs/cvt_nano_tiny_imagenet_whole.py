@@ -19,6 +19,7 @@ param_scheduler = [
 custom_hooks = [
     dict(type='cvt_dense.ProgressiveSizeHook', sizes={0: None, 8: 96}),
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=2e-3, gamma=10, update_buffers=True),
+    dict(type='cvt_dense.RawWeightsHook'),
 ]
 default_hooks = dict(checkpoint=dict(interval=1))
 load_from = 'work_dirs/cvt_nano_tiny_imagenet_finish/epoch_2.pth'

@@ -8,7 +8,7 @@ from .errors import UserError, listed
 
 # The usual metrics of each task, which summaries, tables and pictures show; evaluators put a prefix before them.
 MAIN = re.compile('(.*/)?(accuracy/top1|mIoU|PQ|((bbox|segm)_)?m?AP)')
-LOSSES = 'val/'  # before the names of what ValLossHook adds to an evaluation
+RAW, LOSSES = 'raw/', 'val/'  # before the names of what RawWeightsHook and ValLossHook add to an evaluation
 NOT_METRICS = ('step', 'time', 'data_time')
 LESS = re.compile(r'loss|error|(?i:(?<![a-z])(mae|mse|rmse|rmse_log|abs_rel|sq_rel|silog|log10|fid|mmr|ece|nll)$)')
 GREATER = re.compile('acc|Acc|top|AR|AP|IoU|Dice|auc|AUC|[Pp]recision|[Rr]ecall|[Ss]core|F1|PQ')
@@ -20,8 +20,8 @@ def rule_of(name: str) -> str | None:
 
 
 def evaluated(names: Iterable[str]) -> list[str]:
-    """Return the names of the evaluators' metrics, without the losses that a hook adds to them."""
-    return [name for name in dict.fromkeys(names) if not name.startswith(LOSSES) and name not in NOT_METRICS]
+    """Return the names of the evaluators' metrics, without what hooks add to them."""
+    return [name for name in dict.fromkeys(names) if not name.startswith((RAW, LOSSES)) and name not in NOT_METRICS]
 
 
 def main_metrics(names: Iterable[str]) -> list[str]:
@@ -74,7 +74,7 @@ class Metric:
             UserError: it has none.
         """
         prefixes = [f'{metric.prefix}/' for metric in getattr(evaluator, 'metrics', ())]
-        if not any(f'/{prefix}' in f'/{self.name}' for prefix in [*prefixes, LOSSES]) and prefixes and (
+        if not any(f'/{prefix}' in f'/{self.name}' for prefix in [*prefixes, RAW, LOSSES]) and prefixes and (
                 'None/' not in prefixes and self.name != 'auto'):
             raise UserError(f'{self.setting}={self.name!r}: names of metrics begin with {listed(prefixes)} here.')
 

@@ -6,8 +6,8 @@ import pytest
 from cvt_dense.errors import UserError
 from cvt_dense.metrics import Metric, main_metrics, rule_of
 
-# CocoMetric with classwise=True puts the classes first; ValLossHook adds the last one.
-COCO = {'A/coco/cat_precision': 0.2, 'A/coco/bbox_mAP': 0.3, 'val/loss': 1.}
+# CocoMetric with classwise=True puts the classes first; RawWeightsHook and ValLossHook add the last two.
+COCO = {'A/coco/cat_precision': 0.2, 'A/coco/bbox_mAP': 0.3, 'raw/A/coco/bbox_mAP': 0.4, 'val/loss': 1.}
 
 
 @pytest.mark.parametrize('name, rule', [
@@ -34,12 +34,12 @@ def test_less_may_be_better():
 
 def test_a_wrong_name_is_an_error_and_a_missing_result_is_not():
     assert Metric('save_best', 'B/coco/bbox_mAP').score(COCO) is None  # no object was detected on B
-    assert Metric('save_best', 'mIoU').score({'val/loss': 1.}) is None
+    assert Metric('save_best', 'mIoU').score({'raw/mIoU': 1.}) is None
     for name in ('bbox_mAP', 'A/coco/segm_mAP'):
         with pytest.raises(UserError):
             Metric('save_best', name).score(COCO)
     evaluator = SimpleNamespace(metrics=[SimpleNamespace(prefix='coco')])
-    for name in ('auto', 'A/coco/bbox_mAP', 'val/loss'):
+    for name in ('auto', 'A/coco/bbox_mAP', 'raw/coco/bbox_mAP'):
         Metric('save_best', name).check(evaluator)
     with pytest.raises(UserError, match='coco/'):
         Metric('save_best', 'voc/mAP').check(evaluator)

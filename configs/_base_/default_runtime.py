@@ -24,6 +24,6 @@ log_level = 'INFO'
 # dict(backend='lmdb', db_path='coco.lmdb'), whose keys are the files' paths as the data set has them.
 backend_args = dict()
 # Losses and times are means over the last iterations; a metric with 'loss' in its name must not be.
-log_processor = dict(type='LogProcessor', mean_pattern=r'^(?!accuracy/).*(loss|time|grad_norm|teacher)')
+log_processor = dict(type='LogProcessor', mean_pattern=r'^(?!accuracy/|raw/).*(loss|time|grad_norm|teacher)')
 load_from = None
 resume = False

@@ -3,7 +3,7 @@
     python tools/test.py configs/cvt13_in1k.py work_dirs/cvt13_in1k/epoch_300.pth --data-root /data/imagenet
     python tools/test.py configs/cvt13_in1k.py cvt13.onnx --data-root /data/imagenet
 
-Averaged weights are evaluated, where training averaged them.
+Averaged weights are evaluated, and with ``cvt_dense.RawWeightsHook`` in the config also the others, as ``raw/...``.
 """
 import argparse
 from collections.abc import Sequence

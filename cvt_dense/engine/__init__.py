@@ -8,6 +8,7 @@ from .hooks.head_classes import HeadClassesHook
 from .hooks.label_maps import SaveLabelMapsHook
 from .hooks.non_finite import NonFiniteLossHook
 from .hooks.progressive_size import ProgressiveSizeHook
+from .hooks.raw_weights import RawWeightsHook
 from .hooks.seed import SeedHook
 from .hooks.summary import SummaryHook
 from .hooks.unreadable_images import SkippingPipeline, UnreadableImagesHook
@@ -19,6 +20,6 @@ from .samplers import SeededInfiniteSampler, SeededSampler
 __all__ = [
     'AutocastOptimWrapper', 'BalancedDataset', 'ClassWeightsHook', 'CvTRunner', 'EMAHook', 'EarlyStoppingHook',
     'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressiveSizeHook',
-    'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler',
+    'RawWeightsHook', 'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler',
     'SeededSampler', 'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
 ]

@@ -150,11 +150,16 @@ def test_predict_draws_from_a_file(shapes, tmp_path, files, network):
     assert lines[0] == lines[1]
 
 
-def test_mixed_precision(run, network):
-    """Under autocast the loss is rounded."""
-    expected, rounded = (run('classification', network('classification').checkpoint, **amp).test()['accuracy/loss']
-                         for amp in ({}, dict(amp='bf16')))
-    assert rounded == pytest.approx(expected, rel=0.02) and rounded != expected
+def test_raw_weights_and_mixed_precision(run, network, tmp_path):
+    """A checkpoint with averaged and raw weights; under autocast the loss is rounded."""
+    averaged = network('classification').model.state_dict()
+    raw = {f'module.{key}': 1.1 * value if value.is_floating_point() else value for key, value in averaged.items()}
+    torch.save(dict(state_dict=averaged, ema_state_dict=dict(raw, steps=torch.tensor(9)), meta={}),
+               tmp_path / 'both.pth')
+    expected = run('classification', tmp_path / 'both.pth').test()
+    rounded = run('classification', tmp_path / 'both.pth', amp='bf16').test()['accuracy/loss']
+    assert rounded == pytest.approx(expected['accuracy/loss'], rel=0.02) and rounded != expected['accuracy/loss']
+    assert expected['raw/accuracy/loss'] != expected['accuracy/loss']
 
 
 # -- threads and processes ------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_two_processes_of_torchrun_test_as_one(two, folder, tmp_path):
     run = folder / 'tiny.py', two / f'epoch_{EPOCHS}.pth'
     with start('tools/dist_test.sh', *run, 2, '--work-dir', tmp_path / 'two', output=tmp_path / 'output') as process:
         outputs = process.finish(), run_tool('test', *run, '--work-dir', tmp_path / 'one')
-    metrics = [re.findall(r'accuracy/top1: [\d.]+ .*accuracy/loss: [\d.]+', output) for output in outputs]
+    metrics = [re.findall(r'accuracy/top1: [\d.]+ .*raw/accuracy/loss: [\d.]+', output) for output in outputs]
     assert len(metrics[0]) == 1 and metrics[0] == metrics[1] and '2 x CPU' in outputs[0]
 
 
@@ -186,7 +186,7 @@ def test_slurm_queues_again_what_a_signal_has_stopped_and_nothing_else(tmp_path,
 # for COCO: others in the batch would change the rounding.
 SHORT = ['train_cfg.max_iters=2', 'train_cfg.val_interval=2']
 TASKS = dict(
-    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*accuracy/loss: [\d.]+', [
+    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*raw/accuracy/loss: [\d.]+', [
         'train_cfg.max_epochs=1', 'val_dataloader.batch_size=4', 'test_dataloader.batch_size=4']),
     segmentation=('upernet_cvt', 'iter_2.pth', r'aAcc: [\d.]+ +mIoU: [\d.]+ +mAcc: [\d.]+', [
         *SHORT, 'model.decode_head.norm_cfg.type=SyncBN']),

@@ -46,7 +46,7 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
     for name in ('browse', 'errors'):  # which tests/cli/test_reports.py runs
         script, *arguments = commands[name]
         assert load_tool(Path(script).stem).build_parser().parse_args(arguments).config
-    metrics = r'accuracy/top1: .*accuracy/loss: [\d.]+'
+    metrics = r'accuracy/top1: .*raw/accuracy/loss: [\d.]+'  # of averaged and of raw weights
     tested, = re.findall(metrics, run_command('test', '--cfg-options', 'test_dataloader.batch_size=9'))
     assert tested.startswith(f'accuracy/top1: {float(value):.4f}') and tested in re.findall(metrics, output)
     assert len(list((folder / 'my run').glob('*/*.log'))) == len(list((folder / 'my run').glob('test/*/*.log'))) == 1

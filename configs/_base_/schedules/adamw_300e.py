@@ -21,7 +21,8 @@ param_scheduler = [
 
 # Average of the weights and BN statistics with decay 0.9999 a step of the optimizer (the usual choice at batch
 # 2048; for a total batch k times smaller divide momentum by k). It warms up: the decay of step t is
-# min(0.9999, t / (10 + t)).
+# min(0.9999, t / (10 + t)). RawWeightsHook evaluates the weights that are not averaged beside it.
 custom_hooks = [
     dict(type='cvt_dense.EMAHook', ema_type='MomentumAnnealingEMA', momentum=1e-4, gamma=10, update_buffers=True),
+    dict(type='cvt_dense.RawWeightsHook'),
 ]
