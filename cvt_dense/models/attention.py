@@ -23,6 +23,18 @@ class LayerNorm(nn.LayerNorm):
         return super().forward(x).to(x.dtype)
 
 
+def for_convolution(feature_map: Tensor) -> Tensor:
+    """Return the map, or under ``torch.compile`` a copy of it, if gradients are off or the map is of one image.
+
+    Of tokens seen as a map with dynamic sizes the compiler (torch 2.13) cannot always infer that they are
+    channels-last: a single image gets a batch stride of 0, which oneDNN's convolution does not recognise, and in
+    bfloat16 comparing the strides ends with "Invalid ranges [0:-1]". The compiler lays a copy out as it should be.
+    """
+    if torch.compiler.is_dynamo_compiling() and (feature_map.shape[0] == 1 or not torch.is_grad_enabled()):
+        return feature_map.clone(memory_format=torch.contiguous_format)
+    return feature_map
+
+
 @MODELS.register_module()
 class QuickGELU(nn.Module):
     """``x * sigmoid(1.702 x)``, the activation of the authors' checkpoints (not the exact GELU).
@@ -139,7 +151,7 @@ class ConvAttention(nn.Module):
         cls_token, tokens = x.split([n - h * w, h * w], dim=1)
         # A channels-last map is the token sequence seen as an image, without a copy either way. The one copy here
         # closes the gaps that CLS tokens leave between images; without it each convolution would make its own.
-        feature_map = tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2)
+        feature_map = for_convolution(tokens.contiguous().view(b, h, w, c).permute(0, 3, 1, 2))
 
         def to_tokens(conv_proj: nn.Module | None) -> Tensor:
             if conv_proj is None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..registry import MODELS
 from ..weights import StrictLoading
-from .attention import Block, LayerNorm, Shape, keep_statistics
+from .attention import Block, LayerNorm, Shape, for_convolution, keep_statistics
 from .checkpointing import checkpoint_block
 
 MIN_INPUT_SIZE = 16
@@ -53,7 +53,7 @@ class ConvEmbed(nn.Module):
 
         ``H' = (H + 2 * padding - kernel_size) // stride + 1``.
         """
-        x = self.proj(x)
+        x = self.proj(for_convolution(x))
         hw_shape = (x.shape[2], x.shape[3])
         return self.norm(x.flatten(2).transpose(1, 2)), hw_shape
 
@@ -357,6 +357,10 @@ class CvT(StrictLoading, BaseModule):
 
         No norm has been applied to the tokens. Stages that are not asked for are not computed.
         """
+        if torch.compiler.is_dynamo_compiling() and torch.is_grad_enabled():
+            # With dynamic=True torch 2.13 cannot compile what the backward pass keeps: "cannot determine truth value of
+            # Relational". A look-up makes the sides constants, so that each size is compiled by itself.
+            [{}.get(side) for side in x.shape[2:]]
         for stage in self.stages:
             tokens, cls_token, hw_shape = stage(x)
             yield tokens, cls_token, hw_shape

@@ -1,5 +1,6 @@
 """Several trainings in one process."""
 import json
+import re
 import threading
 
 import pytest
@@ -33,3 +34,14 @@ def test_a_training_in_a_thread(tmp_path):
     thread.start()
     thread.join()
     assert find_checkpoint(tmp_path) == str(tmp_path / 'epoch_3.pth')
+
+
+def test_a_slow_training_logs_a_line_before_the_loggers_first(tmp_path, monkeypatch):
+    """Once, with the time that remains; a fast one has the logger's line by then."""
+    for name, seconds in (('slow', 0), ('fast', 600)):
+        monkeypatch.setattr('cvt_dense.engine.hooks.summary.EARLY', seconds)
+        logger = dict(_delete_=True, type='LoggerHook', interval=2)
+        run(tmp_path / name, log_level='INFO', **{'default_hooks.logger': logger})
+    slow, fast = ([line for file in (tmp_path / name).glob('*/*.log') for line in file.read_text().splitlines()
+                   if '(train)' in line] for name in ('slow', 'fast'))
+    assert len(slow) == len(fast) + 1 > 2 and re.search(r'\[1\]\[1/\d+\].* eta: .* loss: ', slow[0]), slow

@@ -1,9 +1,11 @@
-"""Log the result of a training at its end."""
+"""Log an early first line of a training, and its result at its end."""
 import shlex
+import time
 from pathlib import Path
+from typing import Any
 
 from mmengine.dist import is_main_process
-from mmengine.hooks import Hook
+from mmengine.hooks import Hook, LoggerHook
 from mmengine.runner import Runner
 
 from ...curves import Curves, position
@@ -12,12 +14,24 @@ from ...recipes import command
 from ...registry import HOOKS
 from ..checkpoint.files import find_checkpoint
 
+EARLY = 10  # seconds to the first line; on a slow machine, the logger's takes minutes
+
 
 @HOOKS.register_module()
 class SummaryHook(Hook):
-    """Log at the end of a training its last and best metrics and further commands."""
+    """Log an early line with the time that remains (``eta``), and at the end the best metrics and further commands."""
 
     priority = 'VERY_LOW'
+
+    def before_train(self, runner: Runner) -> None:
+        self.begin, self.first = time.monotonic(), runner.iter
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if self.begin is not None and time.monotonic() - self.begin >= EARLY:
+            self.begin = None
+            intervals = [hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)]
+            if runner.iter - self.first + 1 < min(intervals, default=0):
+                runner.logger.info(runner.log_processor.get_log_after_iter(runner, batch_idx, 'train')[1])
 
     def after_train(self, runner: Runner) -> None:
         if is_main_process():
