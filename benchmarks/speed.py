@@ -6,9 +6,9 @@
         --json benchmarks/speed.json --machine 'AMD EPYC (Zen 5)'
 
 A network is an architecture of CvT, a config, whose backbone is measured, 'transformers' for the CvT-13 of that
-library, or a network of timm. '+fused' folds layers, '+compiled' uses torch.compile, and '+openvino' and '+onnxruntime'
-run the exported file. The networks run in turns, one round after the other. Memory is the peak of weights, activations
-and gradients, without an optimizer: on a CPU the growth of a fresh process.
+library, or a network of timm. '+fused' folds BatchNorm, '+compiled' uses torch.compile, and '+openvino' and
+'+onnxruntime' run the exported file. The networks run in turns, one round after the other. Memory is the peak of
+weights, activations and gradients, without an optimizer: on a CPU the growth of a fresh process.
 """
 import argparse
 import json
@@ -28,6 +28,7 @@ from typing import Any
 
 import timm
 import torch
+from mmcv.cnn import fuse_conv_bn
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
@@ -36,7 +37,6 @@ from torch import Tensor, nn
 from cvt_dense.atomic import write_atomically
 from cvt_dense.cli.get_flops import parse_size
 from cvt_dense.deploy.export import Exporter
-from cvt_dense.deploy.fuse import fuse
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.models import CvT
 
@@ -78,9 +78,7 @@ def build(name: str, size: tuple[int, int], train: bool) -> nn.Module:
         img_size = dict(img_size=size) if network.startswith('swin') else {}
         model = timm.create_model(network, features_only=True, **img_size)
     model.train(train)
-    if 'fused' in options:
-        fuse(model)
-    return model
+    return fuse_conv_bn(model) if 'fused' in options else model
 
 
 def export(name: str, args: argparse.Namespace, folder: Path) -> Path | None:

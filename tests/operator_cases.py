@@ -52,42 +52,12 @@ def suppression(number: int, offset: int, random: np.random.RandomState) -> Case
     return case
 
 
-def deformable(groups: int, deform_groups: int, stride: int, padding: int, dilation: int,
-               random: np.random.RandomState) -> Case:
-    def case(operator: Callable[[str], Operator]) -> list[Tensor]:
-        def array(*shape: int) -> Tensor:
-            return torch.tensor(random.randn(*shape), dtype=torch.float32)
-        rows, columns = ((size + 2 * padding - 2 * dilation - 1) // stride + 1 for size in (7, 8))
-        x, weight, bias = array(2, 4, 7, 8), array(4, 4 // groups, 3, 3), array(4)
-        offset, mask = array(2, deform_groups * 18, rows, columns) * 2, array(2, deform_groups * 9, rows, columns)
-        grad, empty, settings = array(2, 4, rows, columns), torch.empty(0), dict(group=groups,
-                                                                               deformable_group=deform_groups)
-        out, plain = torch.zeros_like(grad), torch.zeros_like(grad)
-        grads = [torch.zeros_like(t) for t in (x, weight, bias, offset, mask)]
-        new = dict(kernel_h=3, kernel_w=3, stride_h=stride, stride_w=stride, pad_h=padding, pad_w=padding,
-                   dilation_h=dilation, dilation_w=dilation, with_bias=True, **settings)
-        operator('modulated_deform_conv_forward')(x, weight, bias, empty, offset, mask, out, empty, **new)
-        operator('modulated_deform_conv_backward')(x, weight, bias, empty, offset, mask, torch.empty(0), *grads, grad,
-                                                   **new)
-        old = dict(kW=3, kH=3, dW=stride, dH=stride, padW=padding, padH=padding, dilationW=dilation,
-                   dilationH=dilation, im2col_step=2, **settings)
-        operator('deform_conv_forward')(x, weight, offset, plain, torch.empty(0), torch.empty(0), **old)
-        old_grads = [torch.zeros_like(t) for t in (x, offset, weight)]
-        operator('deform_conv_backward_input')(x, offset, grad, *old_grads[:2], weight, torch.empty(0), **old)
-        operator('deform_conv_backward_parameters')(x, offset, grad, old_grads[2], torch.empty(0), torch.empty(0),
-                                                    scale=1, **old)
-        return [out, *grads, plain, *old_grads]
-    return case
-
-
 def cases() -> Iterator[tuple[str, tuple, Callable[..., Case]]]:
     """Give the operator, the settings and the function of each case; a case returns outputs and gradients."""
     for kind, aligned, ratio, mode in product(BOXES, (True, False), (0, 1, 2, 3), (1, )):
         yield 'roi_align', (kind, aligned, ratio, mode), roi_align
     for number, offset in product((0, 1, 5, 40, 600), (0, 1)):
         yield 'nms', (number, offset), suppression
-    for groups, stride in product(((1, 1), (2, 2), (1, 4)), ((1, 1, 1), (2, 1, 1), (1, 2, 2))):
-        yield 'deform_conv', (*groups, *stride), deformable
 
 
 def named_cases() -> dict[str, Case]:

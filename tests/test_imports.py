@@ -39,9 +39,9 @@ ALLOWED = {
     'weights/formats.py': ['torch', *CHECKPOINTS],
     'weights/compare.py': ['torch', *CHECKPOINTS],
     # What writes and opens exported files recognises networks by their attributes, not by their package.
-    'deploy': ['torch', 'numpy', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx', 'onnxscript',
-               'onnxruntime', 'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy', 'cvt_dense.errors',
-               'cvt_dense.config', 'cvt_dense.ops', 'cvt_dense.registry']}
+    'deploy': ['torch', 'torchvision', 'numpy', 'timm', 'mmengine', 'mmcv.cnn', 'mmcv.ops', 'mmcv._ext', 'onnx',
+               'onnxscript', 'onnxruntime', 'openvino', 'nncf', 'cvt_dense.models', 'cvt_dense.deploy',
+               'cvt_dense.errors', 'cvt_dense.config', 'cvt_dense.ops', 'cvt_dense.registry']}
 PARTS = 'pretraining', 'engine'  # which do not import each other
 FORBIDDEN = {part: [f'cvt_dense.{other}' for other in PARTS if other != part] for part in PARTS}
 FORBIDDEN['config.py'] = ['cvt_dense.models', 'cvt_dense.pretraining', 'cvt_dense.engine']

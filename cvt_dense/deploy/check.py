@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torchvision.ops import box_iou
 
 from ..errors import UserError, cause
-from ..ops.boxes import overlap
 
 # Largest relative error of an output, |a - b| / |b| in the 2-norm; of labels the fraction that differs. Weights of 7
 # bits round twice as coarsely as those of 8, which were allowed 0.05. Their sums are exact integers on every CPU, so
@@ -61,7 +61,7 @@ def compare_detections(actual: dict[str, Tensor], expected: dict[str, Tensor]) -
 
 def _partners(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return for each expected box whether it has a partner, and the partner's index."""
-    near = overlap(expected['boxes'], actual['boxes'], 0) >= 0.9
+    near = box_iou(expected['boxes'], actual['boxes']) >= 0.9
     near &= expected['labels'][:, None] == actual['labels'][None]
     if not near.numel():
         return torch.zeros(len(near), dtype=torch.bool), torch.zeros(len(near), dtype=torch.long)

@@ -14,10 +14,8 @@ from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..models.cvt import CvT
 from ..models.task import task_of
 from . import operators, tracing
-from .fuse import fuse
 
 
 def normaliser(mean: Sequence[float], std: Sequence[float], flip: bool) -> Callable[[Tensor], Tensor]:
@@ -162,7 +160,7 @@ def unsupported(model: nn.Module, reason: str) -> UserError:
 
 
 def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
-    """Return a fused copy in eval mode that exporters can process.
+    """Return a copy in eval mode, with folded BatchNorm, that exporters can process.
 
     Raises:
         UserError: a head suppresses boxes otherwise than by NMS.
@@ -172,8 +170,6 @@ def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
     for name, child in list(model.named_children()):
         if name == 'auxiliary_head' or part == 'backbone' and name != 'backbone':  # not in the file
             delattr(model, name)
-    if any(isinstance(module, CvT) for module in model.modules()):
-        fuse(model)
     convolutions, activations = set(), []
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -196,7 +192,7 @@ def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
                        max_num=cfg.get('max_per_img', -1), split_thr=tracing.UNLIMITED)
     if hasattr(model, 'roi_head'):
         model.rpn_head = Proposals(model.rpn_head)
-    fuse_conv_bn(model)  # of necks, heads and timm's networks; exporters would, too, and lose the layers' names
+    fuse_conv_bn(model)  # exporters would, too, and lose the layers' names
     for module, name, activation in activations:
         if isinstance(getattr(module, name), nn.Identity):  # in place of a norm that contained its activation
             setattr(module, name, activation)

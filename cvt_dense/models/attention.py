@@ -23,6 +23,18 @@ class LayerNorm(nn.LayerNorm):
         return super().forward(x).to(x.dtype)
 
 
+def for_convolution(feature_map: Tensor) -> Tensor:
+    """Return the map, or under ``torch.compile`` a copy of it, if gradients are off or the map is of one image.
+
+    Of tokens seen as a map with dynamic sizes the compiler (torch 2.13) cannot always infer that they are
+    channels-last: a single image gets a batch stride of 0, which oneDNN's convolution does not recognise, and in
+    bfloat16 comparing the strides ends with "Invalid ranges [0:-1]". The compiler lays a copy out as it should be.
+    """
+    if torch.compiler.is_dynamo_compiling() and (feature_map.shape[0] == 1 or not torch.is_grad_enabled()):
+        return feature_map.clone(memory_format=torch.contiguous_format)
+    return feature_map
+
+
 @MODELS.register_module()
 class QuickGELU(nn.Module):
     """``x * sigmoid(1.702 x)``, the activation of the authors' checkpoints (not the exact GELU).
@@ -55,48 +67,6 @@ def keep_statistics(model: nn.Module) -> None:
     """Let every BatchNorm of ``model`` use its stored statistics, and leave them as they are."""
     for module in filter(has_statistics, model.modules()):
         module.eval()
-
-
-def for_convolution(feature_map: Tensor) -> Tensor:
-    """Return the map, or under ``torch.compile`` a copy of it, if gradients are off or the map is of one image.
-
-    Of tokens seen as a map with dynamic sizes the compiler (torch 2.13) cannot always infer that they are
-    channels-last: a single image gets a batch stride of 0, which oneDNN's convolution does not recognise, and in
-    bfloat16 comparing the strides ends with "Invalid ranges [0:-1]". The compiler lays a copy out as it should be.
-    """
-    if torch.compiler.is_dynamo_compiling() and (feature_map.shape[0] == 1 or not torch.is_grad_enabled()):
-        return feature_map.clone(memory_format=torch.contiguous_format)
-    return feature_map
-
-
-class SoftmaxAttention(nn.Module):
-    """Multi-head softmax attention, without parameters.
-
-    Args:
-        num_heads: heads, which share the C channels.
-        scale: factor of the products of q and k.
-        dropout: probability with which an attention weight is dropped in training.
-    """
-
-    def __init__(self, num_heads: int, scale: float, dropout: float = 0.):
-        super().__init__()
-        self.num_heads, self.scale, self.dropout = num_heads, scale, dropout
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Compute the attention of each query to all keys.
-
-        Args:
-            q: (B, Nq, C).
-            k, v: (B, Nk, C).
-            bias: (B, 1, Nq, Nk), added to the scores.
-
-        Returns:
-            The shape of ``q``.
-        """
-        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
-        dropout = self.dropout if self.training else 0.
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale)
-        return x.transpose(1, 2).flatten(2)
 
 
 @MODELS.register_module()
@@ -168,7 +138,6 @@ class ConvAttention(nn.Module):
         self.proj_v = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
-        self.attention = SoftmaxAttention(num_heads, self.scale, attn_drop_rate)
 
     def forward(self, x: Tensor, hw_shape: Shape) -> Tensor:
         """Map tokens (B, T + H * W, C) to tokens of the same shape."""
@@ -192,18 +161,22 @@ class ConvAttention(nn.Module):
 
         return to_tokens(self.conv_proj_q), to_tokens(self.conv_proj_k), to_tokens(self.conv_proj_v)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, hw_shape: Shape | None, bias: Tensor | None = None) -> Tensor:
         """Compute the attention of each query to all keys.
 
         Args:
             q: (B, T + H * W, C).
             k, v: (B, T + H' * W', C).
             hw_shape: (H, W) of q's map; None where q is the T tokens alone.
+            bias: (B, 1, Nq, Nk), added to the scores.
 
         Returns:
             The shape of ``q``.
         """
-        return self.attention(q, k, v)
+        q, k, v = (y.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for y in (q, k, v))
+        dropout = self.attn_drop_rate if self.training else 0.
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale)
+        return x.transpose(1, 2).flatten(2)
 
 
 class Block(nn.Module):

@@ -319,13 +319,13 @@ class CvT(StrictLoading, BaseModule):
         return {name for name, _ in self.named_parameters()
                 if re.search(r'(cls_token|pos_embed)$', name)}
 
-    def compile(self, *args, **kwargs) -> None:
+    def compile(self, *args, dynamic: bool | None = False, **kwargs) -> None:
         """Compile each size of images by itself, unless ``dynamic`` is given.
 
         torch 2.13 cannot compile the backward pass for sizes that vary: "cannot determine truth value of Relational".
         From the ninth size on it trains without compilation.
         """
-        super().compile(*args, **dict(dict(dynamic=False), **kwargs))
+        super().compile(*args, dynamic=dynamic, **kwargs)
 
     # -- forward -----------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Operators of mmcv in PyTorch, for an mmcv that was installed without its compiled ones.
 
 ``python -m cvt_dense.ops`` places the file ``mmcv/_ext.py`` into the environment, which takes its operators from here.
-Importing this package imports nothing but PyTorch, and torchvision where its compiled operators load.
+Importing this package imports nothing but PyTorch and torchvision.
 """
 from collections.abc import Callable
 from typing import Any

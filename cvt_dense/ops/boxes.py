@@ -2,6 +2,7 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torchvision.ops import box_iou
 
 BLOCK = 256  # boxes that nms compares at once
 ENTRIES = 2**22  # cells that roi_align reads at once
@@ -42,11 +43,12 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
         from torchvision.ops import nms
         return nms(boxes, scores.to(boxes.dtype), iou_threshold)
     boxes = boxes[order]
+    boxes[:, 2:] += offset
     kept = [order.new_empty(0)]
     for start in range(0, len(boxes), BLOCK):
         block = boxes[start:start + BLOCK]
-        free = ~(overlap(boxes[torch.cat(kept)], block, offset) > iou_threshold).any(0)
-        suppresses = (overlap(block, block, offset) > iou_threshold).triu(1)
+        free = ~(box_iou(boxes[torch.cat(kept)], block) > iou_threshold).any(0)
+        suppresses = (box_iou(block, block) > iou_threshold).triu(1)
         keep = free
         while True:  # each round settles at least one further box, most blocks need three or four rounds
             changed = free & ~(suppresses & keep[:, None]).any(0)
@@ -55,14 +57,6 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
             keep = changed
         kept.append(start + keep.nonzero()[:, 0])
     return order[torch.cat(kept)]
-
-
-def overlap(a: Tensor, b: Tensor, offset: int) -> Tensor:
-    """Return the intersection over union of boxes (N, 4) and (M, 4): (N, M)."""
-    size = (torch.minimum(a[:, None, 2:], b[:, 2:]) - torch.maximum(a[:, None, :2], b[:, :2]) + offset).clamp(min=0)
-    inside = size[..., 0] * size[..., 1]
-    areas = [(x[:, 2] - x[:, 0] + offset) * (x[:, 3] - x[:, 1] + offset) for x in (a, b)]
-    return inside / (areas[0][:, None] + areas[1] - inside)
 
 
 # -- RoIAlign --------------------------------------------------------------------------------------------

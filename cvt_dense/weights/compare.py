@@ -1,13 +1,15 @@
 """Compare a network with a checkpoint: tensors that are loaded, new, unused, or do not fit."""
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from torch import Tensor
 
 from ..errors import CheckpointError, listed
-from .formats import OPTIONS, StateDict, measure_arch
+from .formats import OPTIONS, StateDict
+
+ADVICE = ("Set arch, attn_cfg, with_cls_token and the like as the file was trained; init_cfg takes prefix='...' and "
+          "in_channels='adapt'.")
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ def _summary(names: Sequence[str], kind: str) -> str:
 
 
 def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[str] = (), unused: Collection[str] = (),
-            reason: Callable[[], str] = lambda: 'Give weights of the same network.') -> Comparison:
+            advice: str = 'Give weights of the same network.') -> Comparison:
     """Compare a network with a checkpoint of the same naming: names, shapes, types and values.
 
     Args:
@@ -42,7 +44,7 @@ def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[
         source: where the checkpoint comes from, for the error.
         new: names of the network's tensors that keep their initial values.
         unused: names of the checkpoint's tensors that the network need not have.
-        reason: returns the sentence of the error that explains why they do not fit.
+        advice: a sentence of the error.
 
     Raises:
         CheckpointError: other tensors are missing, unexpected or of another shape, or a tensor is not of the
@@ -57,7 +59,7 @@ def compare(wanted: StateDict, tensors: StateDict, source: str, new: Collection[
     if any(wrong.values()):
         reasons = '; '.join(f'{len(names)} tensors {what}: {listed(names, 3)}'
                             for what, names in wrong.items() if names)
-        raise CheckpointError(f'{source} does not fit the network. {reason()} ({reasons}.)')
+        raise CheckpointError(f'{source} does not fit the network. {advice} ({reasons}.)')
     for name in both:
         if not _is_usable(wanted[name], tensors[name]):
             raise CheckpointError(f'{source} holds no usable weights: {name} ({tensors[name].dtype}) has NaN or '
@@ -93,7 +95,7 @@ def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iter
         source: where the checkpoint comes from, for the error.
         unused: names of the checkpoint's that are unused in any case (a neck's).
     """
-    stages = len(measure_arch(wanted)['depths'])
+    stages = {match[0] for name in wanted if (match := re.match(r'stage\d+\.', name))}
     other_head = {name for name in wanted if name.startswith('head.') and name in tensors}
     if all(wanted[name].shape == tensors[name].shape for name in other_head):
         other_head = set()
@@ -109,27 +111,9 @@ def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iter
         return bool(re.match(r'norm\d+\.', name))
 
     def may_be_unused(name: str) -> bool:
-        stage = re.match(r'stage(\d+)\.', name)
-        return bool(stage and int(stage[1]) >= stages or re.match('|'.join(no_use), name))
+        stage = re.match(r'stage\d+\.', name)
+        return bool(stage and stage[0] not in stages or re.match('|'.join(no_use), name))
 
     new = {name for name in wanted if name not in tensors and may_be_new(name)}
     left = {name for name in tensors if name not in wanted and may_be_unused(name)}
-    return compare(wanted, tensors, source, new | other_head, left | other_head | set(unused),
-                   partial(_reason, wanted, tensors))
-
-
-def _reason(wanted: StateDict, tensors: StateDict) -> str:
-    """Return the likely reason why a CvT's checkpoint does not fit."""
-    network_arch, file_arch = measure_arch(wanted), measure_arch(tensors)
-    built, first = len(network_arch['depths']), 'stage0.patch_embed.proj.weight'
-    if built and not file_arch['depths']:
-        prefixes = [name.split('stage0.')[0] for name in tensors if '.stage0.patch_embed.' in name]
-        return (f"CvT's tensors are under {prefixes[0]!r} there: load them by the backbone's init_cfg=dict("
-                f"type='Pretrained', prefix={prefixes[0]!r}, ...)." if prefixes else
-                'It holds no tensor of a CvT: the file or the prefix is wrong.')
-    if any(network_arch[key] != file_arch[key][:built] for key in network_arch):
-        return f"The arch differs: the file's has {file_arch}, the network's {network_arch}."
-    if built and wanted[first].shape[1] != tensors[first].shape[1]:
-        return ("It was trained with another in_channels: init_cfg=dict(type='Pretrained', checkpoint=..., "
-                "in_channels='adapt') makes it fit.")
-    return 'Set arch, attn_cfg, with_cls_token and the like as the file was trained, or rename its keys.'
+    return compare(wanted, tensors, source, new | other_head, left | other_head | set(unused), ADVICE)

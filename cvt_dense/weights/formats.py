@@ -118,15 +118,3 @@ def convert(state_dict: StateDict, to: str) -> dict[str, Tensor]:
         return dict(state_dict)
     authors = {_NAMINGS[source].to_authors(key): value for key, value in state_dict.items()}
     return {_NAMINGS[to].from_authors(key): value for key, value in authors.items()}
-
-
-def measure_arch(state_dict: StateDict) -> dict[str, tuple[int, ...]]:
-    """Read ``embed_dims`` and ``depths`` from the tensors of a state dict in the ``microsoft`` naming.
-
-    A stage whose embedding is missing has 0 for its ``embed_dims``.
-    """
-    stages = sorted({int(match[1]) for key in state_dict if (match := re.match(r'stage(\d+)\.', key))})
-    embeddings = [state_dict.get(f'stage{i}.patch_embed.proj.weight') for i in stages]
-    blocks = {match.groups() for key in state_dict if (match := re.match(r'stage(\d+)\.blocks\.(\d+)\.', key))}
-    return dict(embed_dims=tuple(0 if weight is None else weight.shape[0] for weight in embeddings),
-                depths=tuple(sum(stage == str(i) for stage, _ in blocks) for i in stages))

@@ -34,14 +34,16 @@ def test_equals_plain_and_counts_once(norm, kwargs):
 
 def test_dropout_inside_of_the_kernel(monkeypatch):
     """A kernel that draws random numbers, as CUDA's do for dropout: the numbers of other layers are not shifted."""
-    plain, noise = attention.SoftmaxAttention.forward, torch.library.custom_op(
+    plain, noise = attention.ConvAttention.attend, torch.library.custom_op(
         'tests::noise', torch.rand_like, mutates_args=(), schema='(Tensor x) -> Tensor')
 
-    def drawing(module, q, k, v, bias=None):
-        module.dropout = 0.
-        return plain(module, q, k, v) * noise(q.detach())
+    def drawing(module, q, k, v, hw_shape):
+        rate, module.attn_drop_rate = module.attn_drop_rate, 0.
+        out = plain(module, q, k, v, hw_shape)
+        module.attn_drop_rate = rate
+        return out * noise(q.detach())
 
-    monkeypatch.setattr(attention.SoftmaxAttention, 'forward', drawing)
+    monkeypatch.setattr(attention.ConvAttention, 'attend', drawing)
     monkeypatch.setattr(checkpointing, 'ATTENTION_KERNELS', [torch.ops.tests.noise.default])
     assert_equal(*(trained_once(with_cp, attn_drop_rate=.1, drop_rate=.1) for with_cp in (True, False)))
 

@@ -3,7 +3,6 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.optim import AmpOptimWrapper
 from mmengine.runner import Runner
-from torch import nn
 
 from ...classes import Classes
 from ...errors import listed
@@ -11,8 +10,6 @@ from ...models.wrappers import innermost, unwrap
 from ...weights.strict_loading import pretrained_cfgs
 from ..amp import AutocastOptimWrapper
 from ..schedules import data_shape
-
-PARTS = ('backbone', 'neck', 'decode_head', 'bbox_head')  # of a model, those that are named
 
 
 class AnnounceHook(Hook):
@@ -24,9 +21,9 @@ class AnnounceHook(Hook):
         wrapper, cfg, shape = runner.optim_wrapper, runner.cfg, data_shape(runner)
         optimizer, steps = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}, shape['accumulative_counts']
         length = f'{runner.max_epochs} epochs' if 'max_epochs' in cfg.train_cfg else f'{runner.max_iters} iters'
-        scaling = cfg.get('auto_scale_lr') or {}
-        base = f' for {scaling["base_batch_size"]} images a step' if 'base_batch_size' in scaling else ''
-        scaled = ', scaled to those of this run' if scaling.get('enable') else '; --auto-scale-lr scales it'
+        scaling, advice = cfg.get('auto_scale_lr') or {}, ''
+        if 'base_batch_size' in scaling and not scaling.get('enable'):
+            advice = f'; it is for {scaling["base_batch_size"]} images a step, and --auto-scale-lr scales it'
         images = shape['world_size'] * shape['batch_size'] * steps
         precision = 'float32'
         if isinstance(wrapper, AmpOptimWrapper | AutocastOptimWrapper):
@@ -34,8 +31,7 @@ class AnnounceHook(Hook):
         self._log(runner, 'train', precision, {
             'length': f'{length}, {images} images a step (processes x images x accumulated steps: '
                       f'{shape["world_size"]} x {shape["batch_size"]} x {steps})',
-            'optimizer': f'{optimizer.get("type")}, learning rate {optimizer.get("lr")}{base}{scaled if base else ""}',
-            'schedule': f'learning rate {runner.rates or "unknown"}'})
+            'optimizer': f'{optimizer.get("type")}, learning rate {runner.rates or optimizer.get("lr")}{advice}'})
 
     def before_test(self, runner: Runner) -> None:
         self._log(runner, 'test', str(getattr(unwrap(runner.model), 'dtype', 'float32')).removeprefix('torch.'), {})
@@ -44,8 +40,7 @@ class AnnounceHook(Hook):
         model = innermost(runner.model)
         dataset = getattr(runner, f'{stage}_dataloader').dataset
         loops = dict(train=runner.train_loop, val=runner.val_loop) if stage == 'train' else dict(test=runner.test_loop)
-        parts = [type(part).__name__ for name, part in model.named_modules()
-                 if name.split('.')[-1] in PARTS and not isinstance(part, nn.ModuleList)]
+        parts = [type(part).__name__ for name, part in model.named_children() if name != 'data_preprocessor']
         millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
         classes = list(map(str, Classes.of_data(dataset, stage).names))
         images = ', '.join(f'{name} {len(loop.dataloader.dataset)} images' for name, loop in loops.items() if loop)

@@ -72,7 +72,7 @@ class WindowedAttention(ConvAttention):
         padded = cut(torch.zeros_like(k[:, num_cls:, :1]), hw_kv, window_kv, -torch.inf)
         # ONNX Runtime takes no bias with one row for all queries.
         bias = F.pad(padded.mT[:, None], (num_cls, 0)) + padded.new_zeros(window**2, 1)
-        x = self.attention(cut(q[:, num_cls:], hw_shape, window), with_cls(k), with_cls(v), bias)
+        x = super().attend(cut(q[:, num_cls:], hw_shape, window), with_cls(k), with_cls(v), None, bias)
         x = x.unflatten(1, (window, window)).unflatten(0, (q.shape[0], rows, columns)).transpose(2, 3)
         x = x.flatten(3, 4).flatten(1, 2)[:, :hw_shape[0], :hw_shape[1]].flatten(1, 2)
         return torch.cat((super().attend(q[:, :num_cls], k, v, None), x), dim=1) if num_cls else x
