@@ -1,1 +1,1 @@
-"""Check COCO files, convert the annotations of other tools, and write predictions as annotations."""
+"""Check COCO files, and convert the annotations of other tools."""

@@ -1,4 +1,4 @@
-"""Convert detection data from YOLO, Pascal VOC, LabelMe and COCO to COCO and label maps.
+"""Convert detection data from YOLO, Pascal VOC and COCO to COCO and label maps.
 
 Every format is read as COCO's, whose values :mod:`.coco` checks. Ambiguous input raises an error. Each
 :class:`.coco.Fault` is repaired and noted, so that a training accepts the result.
@@ -19,7 +19,6 @@ from xml.etree import ElementTree
 
 import cv2
 import numpy as np
-import supervision as sv
 import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
@@ -34,13 +33,12 @@ from .names import is_no_class
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
-TARGETS = ('coco', 'masks')
 LABEL_MAPS = ('SegmentationClass', 'SegmentationObject')  # folders of Pascal VOC
 
 
 @dataclass
 class Sample:
-    """An image with its objects in COCO's format (but with ``category_id`` from 0), or with its label map.
+    """An image with its objects in COCO's format, but with ``category_id`` from 0.
 
     Its ``name`` in the result is that of its file, or where two of a split have one, the path below the source.
     """
@@ -49,21 +47,9 @@ class Sample:
     width: int = 0
     height: int = 0
     objects: list[dict[str, Any]] = field(default_factory=list)
-    label_map: np.ndarray | None = None
-    group: str = ''
 
     def __post_init__(self):
         self.name = self.path.name
-
-    def add_detections(self, detections: sv.Detections) -> None:
-        """Add predicted objects, without those that lie outside of the image or have an empty mask."""
-        boxes = sv.xyxy_to_xywh(detections.xyxy.clip(0, [self.width, self.height] * 2))
-        for i in np.flatnonzero((boxes[:, 2:] > 0).all(1)):
-            entry = dict(bbox=boxes[i].tolist(), area=float(boxes[i, 2:].prod()), iscrowd=0,
-                         category_id=int(detections.class_id[i]))
-            if detections.mask is not None:
-                entry.update(area=float(detections.mask[i].sum()), segmentation=encode(detections.mask[i]))
-            self.objects += [entry] if entry['area'] else []
 
 
 @dataclass
@@ -224,19 +210,6 @@ def split_name(path: Path) -> str:
     return (re.findall(word, '/'.join(path.parts[:-1]).lower()) or ['train'])[-1]
 
 
-def encode(mask: np.ndarray) -> dict[str, Any]:
-    """Return a mask (H, W) as COCO's compressed run lengths."""
-    lengths = coco_mask.encode(np.asfortranarray(mask, np.uint8))
-    return dict(size=lengths['size'], counts=lengths['counts'].decode())
-
-
-def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
-    """Return the mask of an object as uint8 (H, W), or its box if it has no mask."""
-    x, y, w, h = entry['bbox']
-    mask = entry.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
-    return coco_mask.decode(coco.run_lengths(mask, sample.height, sample.width))
-
-
 def image_entry(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
     """Return an image in COCO's format; ``size`` is that of the annotation file, where 0 and None are unknown."""
     with naming(path), Image.open(path) as image:
@@ -348,32 +321,6 @@ def read_voc(src: Path, data: Data) -> Content:
     yield src, images.finish()
 
 
-def read_labelme(src: Path, data: Data) -> Content:
-    """Read JSON files, each of which names its image as ``imagePath``; the shapes of one group are one object."""
-    images = Images(src, data.notes)
-    for file in files_of(src, '.json'):
-        with naming(file):
-            content = json.loads(file.read_text(encoding='utf-8-sig'))
-            image = images.add_image(images.take(PureWindowsPath(path := content['imagePath']).name, file, path),
-                                     content.get('imageWidth'), content.get('imageHeight'))
-            groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-            for number, shape in enumerate(content['shapes'] if image else (), 1):
-                shape = {'shape_type': 'polygon', **shape}  # as LabelMe reads its older files
-                points, group = shape['points'], shape.get('group_id')
-                if shape['shape_type'] == 'rectangle' and len(points) == 2:  # otherwise all corners
-                    (x, y), (right, bottom) = points
-                    points = [[x, y], [right, y], [right, bottom], [x, bottom]]
-                elif shape['shape_type'] not in ('polygon', 'rectangle'):
-                    data.notes[Fault.SHAPE].append(f'{shape["shape_type"]} of {file}')
-                    continue
-                key = shape['label'], f'shape {number}' if group is None else f'group {group} of {shape["label"]!r}'
-                groups[key].append(dict(shape, points=points))
-            for (label, location), shapes in groups.items():
-                images.add_object(image, label, location, [shape['points'] for shape in shapes],
-                                  any(shape['shape_type'] == 'polygon' for shape in shapes))
-    yield src, images.finish()
-
-
 def read_coco(src: Path, data: Data) -> Content:
     """Read JSON files in COCO's format, whose images may be in any folder."""
     available = Images(src, data.notes)
@@ -399,7 +346,7 @@ def read_coco(src: Path, data: Data) -> Content:
     available.rest(Fault.NOT_NAMED)
 
 
-READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
+READERS = dict(yolo=read_yolo, voc=read_voc, coco=read_coco)
 
 
 def read(src: Path, source: str, masks: bool = False) -> Data:
@@ -472,7 +419,7 @@ def _repair(entry: dict[str, Any], sample: Sample | None, masks: bool) -> dict[s
 def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
     """Divide the samples so that each part has its fraction of the images of every class, by the rarest in an image.
 
-    Equal files are in one part, since a network would be tested on what it has seen.
+    Equal files outside of groups are in one part, since a network would be tested on what it has seen.
 
     Args:
         data: changed in place.
@@ -485,24 +432,14 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         ValueError: a part has no image, or ``group`` matches none.
     """
     common = os.path.commonpath([sample.path.parent for sample in data.samples])
-    joined: dict[str | bytes, str | bytes] = {}  # the next member of its group, for each name and content
-
-    def last(member: str | bytes) -> str | bytes:
-        while joined.setdefault(member, member) != member:
-            member = joined[member]
-        return member
-
-    for sample in data.samples:
-        match = group and re.search(group, os.path.relpath(sample.path, common))
-        same = match and match[min(match.re.groups, 1)]
-        sample.group = str(sample.path) if same is None else same
-        joined[last(hashlib.sha256(sample.path.read_bytes()).digest())] = last(sample.group)
-    if group and all(sample.group == str(sample.path) for sample in data.samples):
-        raise ValueError(f'--group {group!r} matches no path of an image below {common}.')
     named: dict[str | bytes, list[Sample]] = defaultdict(list)
     for sample in data.samples:
-        named[last(sample.group)].append(sample)
-    groups = [named[name] for name in sorted(named)]
+        match = re.search(group, os.path.relpath(sample.path, common)) if group else None
+        same = match and match[min(match.re.groups, 1)]
+        named[same or hashlib.sha256(sample.path.read_bytes()).digest()].append(sample)
+    if group and not any(isinstance(name, str) for name in named):
+        raise ValueError(f'--group {group!r} matches no path of an image below {common}.')
+    groups = [*named.values()]
     random.Random(seed).shuffle(groups)
     total = Counter(entry['category_id'] for sample in data.samples for entry in sample.objects)
 
@@ -524,34 +461,18 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
 # -- writers ---------------------------------------------------------------------------------------
 
 
-def check_target(data: Data, dst: Path, target: str) -> None:
-    """Check that data can be written into the folder ``dst`` in the format ``target``, one of ``TARGETS``.
-
-    Raises:
-        ValueError: two images of a split would get the same name; or, of label maps, there are too many classes, the
-            images have several suffixes, or ``dst`` holds other images or label maps, which would be trained on.
-    """
+def _check(data: Data, target: str) -> None:
     names = Counter((sample.split, os.path.splitext(sample.name)[0] if target == 'masks' else sample.name)
                     for sample in data.samples)
     twice = [name for name, number in names.items() if number > 1]
     if twice:
         raise ValueError(f'several images would get one name in one split, {listed(twice)}: rename all but one.')
-    if target != 'masks':
-        files = {file.stem for file in (dst / 'annotations').glob('*.json')} - {sample.split for sample in data.samples}
-        if files:
-            raise ValueError(f'{dst} holds splits of another conversion, remove them: {listed(sorted(files))}.')
-        return
-    if len(data.classes) >= IGNORED:
+    if target == 'masks' and len(data.classes) >= IGNORED:
         raise ValueError(f'Label maps hold {IGNORED} classes with the background, and there are {len(data.classes)}.')
     suffixes = sorted({sample.path.suffix for sample in data.samples})
-    if len(suffixes) > 1:
+    if target == 'masks' and len(suffixes) > 1:
         raise ValueError(f'The images have the suffixes {listed(suffixes)}, and MMSegmentation reads those of one: '
                          'convert the others.')
-    written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
-    others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
-              if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
-    if others:
-        raise ValueError(f'{dst} holds files of another conversion, remove them: {listed(sorted(others), 3)}.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -559,32 +480,22 @@ def write(data: Data, dst: Path, target: str) -> None:
 
     Args:
         data: samples and classes; notes are added.
-        dst: folder.
+        dst: folder without files.
         target: 'coco' for ``annotations/<split>.json``, or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
 
     Raises:
-        ValueError: see :func:`check_target`.
+        ValueError: two images of a split would get the same name; or, of label maps, there are too many classes, or the
+            images have several suffixes.
     """
-    check_target(data, dst, target)
+    _check(data, target)
     for sample in data.samples:
-        write_sample(data, sample, dst, target)
-    write_annotations(data, dst, target)
-
-
-def write_sample(data: Data, sample: Sample, dst: Path, target: str) -> None:
-    """Write an image, and its label map if ``target`` is 'masks'; see :func:`write`."""
-    file = (dst / 'images' if target == 'masks' else dst) / sample.split / sample.name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(sample.path, file)
-    if target == 'masks':
-        file = (dst / 'labels' / sample.split / sample.name).with_suffix('.png')
+        file = (dst / 'images' if target == 'masks' else dst) / sample.split / sample.name
         file.parent.mkdir(parents=True, exist_ok=True)
-        label_map = _draw(data, sample) if sample.label_map is None else sample.label_map
-        Image.fromarray(label_map.astype(np.uint8)).save(file)
-
-
-def write_annotations(data: Data, dst: Path, target: str) -> None:
-    """Write what all samples have in common: COCO's files, or the names of the classes; see :func:`write`."""
+        shutil.copyfile(sample.path, file)
+        if target == 'masks':
+            file = (dst / 'labels' / sample.split / sample.name).with_suffix('.png')
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(_draw(data, sample).astype(np.uint8)).save(file)
     if target == 'masks':
         (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
         return
@@ -604,9 +515,11 @@ def _draw(data: Data, sample: Sample) -> np.ndarray:
         data.classes.append('background')
     label_map = np.full((sample.height, sample.width), data.classes.index('background'))
     for entry in sorted(sample.objects, key=lambda entry: -entry['area']):
+        x, y, w, h = entry['bbox']
+        mask = entry.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
         if not entry.get('segmentation'):
             data.notes[Fault.BOX_ALONE].append(str(sample.path))
-        label_map[decode(entry, sample) > 0] = entry['category_id']
+        label_map[coco_mask.decode(coco.run_lengths(mask, sample.height, sample.width)) > 0] = entry['category_id']
     return label_map
 
 
