@@ -75,7 +75,6 @@ class Images:
 
     def __init__(self, src: Path, notes: dict[Fault, list[str]], splits: dict[Path | str, str] | None = None):
         self.src, self.notes, self.splits = src, notes, splits or {}
-        self.bad: list[str] = []
         self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
         images = (path for path in map(Path, images_below(src)) if path.parent.name not in LABEL_MAPS)
         self.files: dict[Path, Path | None] = dict.fromkeys(sorted(images))  # their annotations
@@ -132,21 +131,8 @@ class Images:
         if part is None:
             self.notes[Fault.NOT_LISTED].append(str(path))
             return None
-        image = self.measure(path, part, *size)
-        self.content['images'] += [image] if image else []
-        return image
-
-    def measure(self, path: Path, part: str, *size: str | float | None) -> dict[str, Any] | None:
-        """Return what :func:`image_entry` does, or None for an image that :meth:`refuse_bad` will name."""
-        try:
-            return image_entry(path, part, *size)
-        except ValueError as error:
-            self.bad.append(str(error))
-
-    def refuse_bad(self) -> None:
-        """Raise ``ValueError`` that names each image that cannot be read or has another size than its annotations."""
-        if self.bad:
-            raise ValueError(f'{len(self.bad)} images are refused: {"; ".join(self.bad)}')
+        self.content['images'].append(image_entry(path, part, *size))
+        return self.content['images'][-1]
 
     def add_object(self, image: dict[str, Any], label: str, location: str, parts: Sequence[Any],
                    polygons: bool = False, iscrowd: int = 0, rotation: float = 0.) -> None:
@@ -185,7 +171,6 @@ class Images:
         """
         for path in self.rest(Fault.NO_OBJECTS):
             self.add_image(path)
-        self.refuse_bad()
         names = classes or sorted({entry['category_id'] for entry in self.content['annotations']})
         self.content['categories'] = [dict(id=name, name=name) for name in names]
         coco.check_values(self.content)
@@ -338,11 +323,8 @@ def read_coco(src: Path, data: Data) -> Content:
                     if not f'/{path}'.endswith(os.path.normpath(f'/{image["file_name"]}')):
                         data.notes[Fault.SPELLING].append(f'{image["file_name"]!r} of {file}')
                     part = split_name(file.relative_to(src) / 'file')
-                    measured = available.measure(path, part, image['width'], image['height'])
-                    if measured:
-                        image['sample'] = measured['sample']
+                    image['sample'] = image_entry(path, part, image['width'], image['height'])['sample']
         yield file, content
-    available.refuse_bad()
     available.rest(Fault.NOT_NAMED)
 
 

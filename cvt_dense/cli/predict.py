@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..annotations.names import is_rubbish
 from ..console import printable
 from ..errors import UserError, listed
-from ..images import SUFFIXES, is_image
+from ..images import SUFFIXES, files_below, is_image
 from ..launch.runs import TestRun
 from . import command_line
 from .outputs import add_force_argument, check_outputs
@@ -35,8 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
                                      '{CONFIG CHECKPOINT | PUBLISHED_MODEL} IMAGE [IMAGE ...] [--FLAG ...]')
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file, or whole model of tools/export.py (.onnx, .xml, .pt2)')
-    parser.add_argument('images', nargs='+', metavar='IMAGE',
-                        help='image file, folder of images, or folder of class folders')
+    parser.add_argument('images', nargs='+', metavar='IMAGE', help='image file, or folder of images at any depth')
     parser.add_argument('--out-dir', type=Path, default='predictions', metavar='DIR',
                         help='folder of the pictures (default: %(default)s)')
     add_force_argument(parser)
@@ -49,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def find_images(names: Sequence[str]) -> list[Path]:
-    """Return files and the images of folders in the order given; of a folder without images those of its folders.
+    """Return files in the order given, and the images of folders, at any depth; arrays if there are no images.
 
     Raises:
         UserError: a path does not exist, or a folder holds no image.
@@ -57,26 +55,16 @@ def find_images(names: Sequence[str]) -> list[Path]:
     images = []
     for path in map(Path, names):
         if path.is_dir():
-            folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not is_rubbish(folder.name)]
-            inside = _images_in(path) or [image for folder in folders for image in _images_in(folder)]  # class folders
+            files = sorted(map(Path, files_below(path)))
+            # Arrays beside images have another meaning.
+            inside = list(filter(is_image, files)) or [file for file in files if file.suffix.lower() == '.npy']
             if not inside:
-                raise UserError(f'The folder {path} and the folders in it hold no image ({", ".join(SUFFIXES)}).')
+                raise UserError(f'The folder {path} holds no image ({", ".join(SUFFIXES)}).')
             images += inside
         elif path.is_file():
             images.append(path)
         else:
             raise UserError(f'The image {path} does not exist. Give files or folders of images.')
-    return images
-
-
-def _images_in(folder: Path) -> list[Path]:
-    shown = sorted(path for path in folder.iterdir() if not is_rubbish(path.name))
-    files = [path for path in shown if path.is_file()]
-    # Arrays beside images have another meaning.
-    images = list(filter(is_image, files)) or [path for path in files if path.suffix.lower() == '.npy']
-    if images and len(images) < len(shown):
-        print(printable(
-            f'{folder}: {len(shown) - len(images)} folders and files without the suffix of an image were left out.'))
     return images
 
 
