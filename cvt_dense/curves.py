@@ -71,9 +71,8 @@ class Curves:
         self.points.append(Point(last.iteration if by_epoch else step, step if by_epoch else None, record, True))
 
     def find(self, name: str) -> list[Point]:
-        """Return the points with a value of ``name``: evaluations, or if there are none, training records."""
-        points = [point for point in self.points if name in point.values]
-        return [point for point in points if point.evaluation] or points
+        """Return the evaluations of a metric."""
+        return [point for point in self.points if point.evaluation and name in point.values]
 
     def main_metrics(self) -> list[str]:
         """Return the usual metrics of the task; if the log has none of them, its first metric."""
