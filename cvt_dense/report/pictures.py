@@ -35,9 +35,8 @@ def draw(model: Model, image: np.ndarray, prediction: Any, score_thr: float) -> 
     picture, size = _resized(image)
     if model.task == 'classification':
         texts = [f'{name} {score:.2f}' for name, score in prediction[:5]]
-        canvas = Image.fromarray(picture)
-        ImageDraw.Draw(canvas).text((8, 8), '\n'.join(texts), 'white', ImageFont.truetype(find_font(), 20),
-                                    stroke_width=2, stroke_fill='black')
+        canvas, font = Image.fromarray(picture), ImageFont.truetype(find_font(), max(20, size[1] // 25))
+        ImageDraw.Draw(canvas).text((8, 8), '\n'.join(texts), 'white', font, stroke_width=2, stroke_fill='black')
         return np.asarray(canvas), ', '.join(texts)
     if model.task == 'detection':
         prediction = prediction[prediction.confidence >= score_thr]
