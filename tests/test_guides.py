@@ -87,7 +87,7 @@ def test_ten_minutes_with_photographs(shapes, tmp_path):
         assert f'{command} work_dirs/mine' in train
     assert 'accuracy/top1' in test and checkout.best.startswith('work_dirs/mine/best_')
     assert (checkout.folder / 'report/report.html').stat().st_size and 'report.html' in diagnose
-    assert predict.count('.png') >= len(CLASSES)
+    assert min(Image.open(checkout.folder / 'predictions/overview.png').size) > 100
 
 
 def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):
@@ -111,23 +111,6 @@ def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):
     assert 'coco/bbox_mAP' in test and 'coco/bbox_mAP' in train
     assert list((checkout.folder / 'predictions').glob('*.png')) and predict
     assert (checkout.folder / 'report/report.html').stat().st_size and 'report.html' in diagnose
-
-
-def test_predictions_become_annotations_that_are_joined(shapes, tmp_path, monkeypatch):
-    """By the program of the page; every object is learnt."""
-    page, checkout = 'docs/guides/converting.md', Checkout(tmp_path / 'checkout')
-    monkeypatch.chdir(checkout.folder)
-    trained_detector(shapes)
-    shutil.copytree(shapes / 'detection', 'data/mine')
-    shutil.copytree(shapes / 'detection/val', 'unlabelled')
-    names: dict = {}
-    exec(compile(blocks(page)[0].replace('score_thr=0.5', 'score_thr=0.1'), page, 'exec'), names)
-    number = sum(map(len, names['found'].values()))
-    checkout.run(page, 'both')
-    content = json.loads(Path('data/second/annotations/train.json').read_text())
-    before = json.loads(Path('data/mine/annotations/instances_train.json').read_text())['annotations']
-    assert len(content['annotations']) == len(before) + number > len(before)
-    assert not any(entry['iscrowd'] for entry in content['annotations'])
 
 
 def test_coins_of_one_photograph_become_a_data_set(tmp_path, monkeypatch):

@@ -1,1 +1,1 @@
-"""Check COCO files, and convert the annotations of other tools."""
+"""Check COCO files, convert the annotations of other tools, and write predictions as annotations."""

@@ -63,6 +63,7 @@ class Fault(Enum):
     NOT_LISTED = 'images are in no list of data.yaml or ImageSets', 'left out', ''
     OTHER_NAME = 'XML files have the <filename> of another image', 'taken for the image of their own name', ''
     OTHER_JSON = 'JSON files have no images, annotations and categories', 'left out', ''
+    SHAPE = 'shapes are neither rectangles nor polygons', 'left out', ''
     BOX_ALONE = 'objects have a box alone', 'drawn as rectangles', ''
 
 

@@ -1,4 +1,4 @@
-"""Convert detection data from YOLO, Pascal VOC and COCO to COCO and label maps.
+"""Convert detection data from YOLO, Pascal VOC, LabelMe and COCO to COCO and label maps.
 
 Every format is read as COCO's, whose values :mod:`.coco` checks. Ambiguous input raises an error. Each
 :class:`.coco.Fault` is repaired and noted, so that a training accepts the result.
@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 import cv2
 import numpy as np
+import supervision as sv
 import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
@@ -33,12 +34,13 @@ from .names import is_no_class
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
+TARGETS = ('coco', 'masks')
 LABEL_MAPS = ('SegmentationClass', 'SegmentationObject')  # folders of Pascal VOC
 
 
 @dataclass
 class Sample:
-    """An image with its objects in COCO's format, but with ``category_id`` from 0.
+    """An image with its objects in COCO's format (but with ``category_id`` from 0), or with its label map.
 
     Its ``name`` in the result is that of its file, or where two of a split have one, the path below the source.
     """
@@ -47,9 +49,21 @@ class Sample:
     width: int = 0
     height: int = 0
     objects: list[dict[str, Any]] = field(default_factory=list)
+    label_map: np.ndarray | None = None
+    group: str = ''
 
     def __post_init__(self):
         self.name = self.path.name
+
+    def add_detections(self, detections: sv.Detections) -> None:
+        """Add predicted objects, without those that lie outside of the image or have an empty mask."""
+        boxes = sv.xyxy_to_xywh(detections.xyxy.clip(0, [self.width, self.height] * 2))
+        for i in np.flatnonzero((boxes[:, 2:] > 0).all(1)):
+            entry = dict(bbox=boxes[i].tolist(), area=float(boxes[i, 2:].prod()), iscrowd=0,
+                         category_id=int(detections.class_id[i]))
+            if detections.mask is not None:
+                entry.update(area=float(detections.mask[i].sum()), segmentation=encode(detections.mask[i]))
+            self.objects += [entry] if entry['area'] else []
 
 
 @dataclass
@@ -75,6 +89,7 @@ class Images:
 
     def __init__(self, src: Path, notes: dict[Fault, list[str]], splits: dict[Path | str, str] | None = None):
         self.src, self.notes, self.splits = src, notes, splits or {}
+        self.bad: list[str] = []
         self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
         images = (path for path in map(Path, images_below(src)) if path.parent.name not in LABEL_MAPS)
         self.files: dict[Path, Path | None] = dict.fromkeys(sorted(images))  # their annotations
@@ -131,8 +146,21 @@ class Images:
         if part is None:
             self.notes[Fault.NOT_LISTED].append(str(path))
             return None
-        self.content['images'].append(image_entry(path, part, *size))
-        return self.content['images'][-1]
+        image = self.measure(path, part, *size)
+        self.content['images'] += [image] if image else []
+        return image
+
+    def measure(self, path: Path, part: str, *size: str | float | None) -> dict[str, Any] | None:
+        """Return what :func:`image_entry` does, or None for an image that :meth:`refuse_bad` will name."""
+        try:
+            return image_entry(path, part, *size)
+        except ValueError as error:
+            self.bad.append(str(error))
+
+    def refuse_bad(self) -> None:
+        """Raise ``ValueError`` that names each image that cannot be read or has another size than its annotations."""
+        if self.bad:
+            raise ValueError(f'{len(self.bad)} images are refused: {"; ".join(self.bad)}')
 
     def add_object(self, image: dict[str, Any], label: str, location: str, parts: Sequence[Any],
                    polygons: bool = False, iscrowd: int = 0, rotation: float = 0.) -> None:
@@ -171,6 +199,7 @@ class Images:
         """
         for path in self.rest(Fault.NO_OBJECTS):
             self.add_image(path)
+        self.refuse_bad()
         names = classes or sorted({entry['category_id'] for entry in self.content['annotations']})
         self.content['categories'] = [dict(id=name, name=name) for name in names]
         coco.check_values(self.content)
@@ -193,6 +222,19 @@ def split_name(path: Path) -> str:
     """
     word = '(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])'
     return (re.findall(word, '/'.join(path.parts[:-1]).lower()) or ['train'])[-1]
+
+
+def encode(mask: np.ndarray) -> dict[str, Any]:
+    """Return a mask (H, W) as COCO's compressed run lengths."""
+    lengths = coco_mask.encode(np.asfortranarray(mask, np.uint8))
+    return dict(size=lengths['size'], counts=lengths['counts'].decode())
+
+
+def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
+    """Return the mask of an object as uint8 (H, W), or its box if it has no mask."""
+    x, y, w, h = entry['bbox']
+    mask = entry.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
+    return coco_mask.decode(coco.run_lengths(mask, sample.height, sample.width))
 
 
 def image_entry(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
@@ -306,6 +348,32 @@ def read_voc(src: Path, data: Data) -> Content:
     yield src, images.finish()
 
 
+def read_labelme(src: Path, data: Data) -> Content:
+    """Read JSON files, each of which names its image as ``imagePath``; the shapes of one group are one object."""
+    images = Images(src, data.notes)
+    for file in files_of(src, '.json'):
+        with naming(file):
+            content = json.loads(file.read_text(encoding='utf-8-sig'))
+            image = images.add_image(images.take(PureWindowsPath(path := content['imagePath']).name, file, path),
+                                     content.get('imageWidth'), content.get('imageHeight'))
+            groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+            for number, shape in enumerate(content['shapes'] if image else (), 1):
+                shape = {'shape_type': 'polygon', **shape}  # as LabelMe reads its older files
+                points, group = shape['points'], shape.get('group_id')
+                if shape['shape_type'] == 'rectangle' and len(points) == 2:  # otherwise all corners
+                    (x, y), (right, bottom) = points
+                    points = [[x, y], [right, y], [right, bottom], [x, bottom]]
+                elif shape['shape_type'] not in ('polygon', 'rectangle'):
+                    data.notes[Fault.SHAPE].append(f'{shape["shape_type"]} of {file}')
+                    continue
+                key = shape['label'], f'shape {number}' if group is None else f'group {group} of {shape["label"]!r}'
+                groups[key].append(dict(shape, points=points))
+            for (label, location), shapes in groups.items():
+                images.add_object(image, label, location, [shape['points'] for shape in shapes],
+                                  any(shape['shape_type'] == 'polygon' for shape in shapes))
+    yield src, images.finish()
+
+
 def read_coco(src: Path, data: Data) -> Content:
     """Read JSON files in COCO's format, whose images may be in any folder."""
     available = Images(src, data.notes)
@@ -323,12 +391,15 @@ def read_coco(src: Path, data: Data) -> Content:
                     if not f'/{path}'.endswith(os.path.normpath(f'/{image["file_name"]}')):
                         data.notes[Fault.SPELLING].append(f'{image["file_name"]!r} of {file}')
                     part = split_name(file.relative_to(src) / 'file')
-                    image['sample'] = image_entry(path, part, image['width'], image['height'])['sample']
+                    measured = available.measure(path, part, image['width'], image['height'])
+                    if measured:
+                        image['sample'] = measured['sample']
         yield file, content
+    available.refuse_bad()
     available.rest(Fault.NOT_NAMED)
 
 
-READERS = dict(yolo=read_yolo, voc=read_voc, coco=read_coco)
+READERS = dict(yolo=read_yolo, voc=read_voc, labelme=read_labelme, coco=read_coco)
 
 
 def read(src: Path, source: str, masks: bool = False) -> Data:
@@ -401,7 +472,7 @@ def _repair(entry: dict[str, Any], sample: Sample | None, masks: bool) -> dict[s
 def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | None = None) -> None:
     """Divide the samples so that each part has its fraction of the images of every class, by the rarest in an image.
 
-    Equal files outside of groups are in one part, since a network would be tested on what it has seen.
+    Equal files are in one part, since a network would be tested on what it has seen.
 
     Args:
         data: changed in place.
@@ -414,14 +485,24 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
         ValueError: a part has no image, or ``group`` matches none.
     """
     common = os.path.commonpath([sample.path.parent for sample in data.samples])
+    joined: dict[str | bytes, str | bytes] = {}  # the next member of its group, for each name and content
+
+    def last(member: str | bytes) -> str | bytes:
+        while joined.setdefault(member, member) != member:
+            member = joined[member]
+        return member
+
+    for sample in data.samples:
+        match = group and re.search(group, os.path.relpath(sample.path, common))
+        same = match and match[min(match.re.groups, 1)]
+        sample.group = str(sample.path) if same is None else same
+        joined[last(hashlib.sha256(sample.path.read_bytes()).digest())] = last(sample.group)
+    if group and all(sample.group == str(sample.path) for sample in data.samples):
+        raise ValueError(f'--group {group!r} matches no path of an image below {common}.')
     named: dict[str | bytes, list[Sample]] = defaultdict(list)
     for sample in data.samples:
-        match = re.search(group, os.path.relpath(sample.path, common)) if group else None
-        same = match and match[min(match.re.groups, 1)]
-        named[same or hashlib.sha256(sample.path.read_bytes()).digest()].append(sample)
-    if group and not any(isinstance(name, str) for name in named):
-        raise ValueError(f'--group {group!r} matches no path of an image below {common}.')
-    groups = [*named.values()]
+        named[last(sample.group)].append(sample)
+    groups = [named[name] for name in sorted(named)]
     random.Random(seed).shuffle(groups)
     total = Counter(entry['category_id'] for sample in data.samples for entry in sample.objects)
 
@@ -443,18 +524,34 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
 # -- writers ---------------------------------------------------------------------------------------
 
 
-def _check(data: Data, target: str) -> None:
+def check_target(data: Data, dst: Path, target: str) -> None:
+    """Check that data can be written into the folder ``dst`` in the format ``target``, one of ``TARGETS``.
+
+    Raises:
+        ValueError: two images of a split would get the same name; or, of label maps, there are too many classes, the
+            images have several suffixes, or ``dst`` holds other images or label maps, which would be trained on.
+    """
     names = Counter((sample.split, os.path.splitext(sample.name)[0] if target == 'masks' else sample.name)
                     for sample in data.samples)
     twice = [name for name, number in names.items() if number > 1]
     if twice:
         raise ValueError(f'several images would get one name in one split, {listed(twice)}: rename all but one.')
-    if target == 'masks' and len(data.classes) >= IGNORED:
+    if target != 'masks':
+        files = {file.stem for file in (dst / 'annotations').glob('*.json')} - {sample.split for sample in data.samples}
+        if files:
+            raise ValueError(f'{dst} holds splits of another conversion, remove them: {listed(sorted(files))}.')
+        return
+    if len(data.classes) >= IGNORED:
         raise ValueError(f'Label maps hold {IGNORED} classes with the background, and there are {len(data.classes)}.')
     suffixes = sorted({sample.path.suffix for sample in data.samples})
-    if target == 'masks' and len(suffixes) > 1:
+    if len(suffixes) > 1:
         raise ValueError(f'The images have the suffixes {listed(suffixes)}, and MMSegmentation reads those of one: '
                          'convert the others.')
+    written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
+    others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
+              if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
+    if others:
+        raise ValueError(f'{dst} holds files of another conversion, remove them: {listed(sorted(others), 3)}.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -462,22 +559,32 @@ def write(data: Data, dst: Path, target: str) -> None:
 
     Args:
         data: samples and classes; notes are added.
-        dst: folder without files.
+        dst: folder.
         target: 'coco' for ``annotations/<split>.json``, or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
 
     Raises:
-        ValueError: two images of a split would get the same name; or, of label maps, there are too many classes, or the
-            images have several suffixes.
+        ValueError: see :func:`check_target`.
     """
-    _check(data, target)
+    check_target(data, dst, target)
     for sample in data.samples:
-        file = (dst / 'images' if target == 'masks' else dst) / sample.split / sample.name
+        write_sample(data, sample, dst, target)
+    write_annotations(data, dst, target)
+
+
+def write_sample(data: Data, sample: Sample, dst: Path, target: str) -> None:
+    """Write an image, and its label map if ``target`` is 'masks'; see :func:`write`."""
+    file = (dst / 'images' if target == 'masks' else dst) / sample.split / sample.name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(sample.path, file)
+    if target == 'masks':
+        file = (dst / 'labels' / sample.split / sample.name).with_suffix('.png')
         file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(sample.path, file)
-        if target == 'masks':
-            file = (dst / 'labels' / sample.split / sample.name).with_suffix('.png')
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(_draw(data, sample).astype(np.uint8)).save(file)
+        label_map = _draw(data, sample) if sample.label_map is None else sample.label_map
+        Image.fromarray(label_map.astype(np.uint8)).save(file)
+
+
+def write_annotations(data: Data, dst: Path, target: str) -> None:
+    """Write what all samples have in common: COCO's files, or the names of the classes; see :func:`write`."""
     if target == 'masks':
         (dst / 'classes.txt').write_text(''.join(f'{name}\n' for name in data.classes), encoding='utf-8')
         return
@@ -497,11 +604,9 @@ def _draw(data: Data, sample: Sample) -> np.ndarray:
         data.classes.append('background')
     label_map = np.full((sample.height, sample.width), data.classes.index('background'))
     for entry in sorted(sample.objects, key=lambda entry: -entry['area']):
-        x, y, w, h = entry['bbox']
-        mask = entry.get('segmentation') or [[x, y, x + w, y, x + w, y + h, x, y + h]]
         if not entry.get('segmentation'):
             data.notes[Fault.BOX_ALONE].append(str(sample.path))
-        label_map[coco_mask.decode(coco.run_lengths(mask, sample.height, sample.width)) > 0] = entry['category_id']
+        label_map[decode(entry, sample) > 0] = entry['category_id']
     return label_map
 
 

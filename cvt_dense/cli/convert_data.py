@@ -1,7 +1,7 @@
 """Converts annotations to COCO files or label maps, repairs COCO files, and divides data into splits.
 
     python tools/convert_data.py my_yolo data/mine --from yolo --split 0.8,0.1,0.1
-    python tools/convert_data.py my_voc data/mine --from voc --to masks --split 0.9,0.1 --group '(.*)_frame'
+    python tools/convert_data.py my_labelme data/mine --from labelme --to masks --split 0.9,0.1 --group '(.*)_frame'
     python tools/convert_data.py data/faulty data/repaired --from coco
 
 The tool lists what it changed or left out at the end, with the lines for the top of the template that trains on the
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..recipes import command
 from .command_line import report_errors
-from .outputs import check_folder
+from .outputs import add_force_argument, check_folder
 
 
 def fractions(text: str) -> list[float]:
@@ -29,8 +29,9 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', type=Path, help='folder of images and annotations')
-    parser.add_argument('dst', type=Path, help='new folder to write')
-    parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'coco'), help='format to read')
+    parser.add_argument('dst', type=Path, help='folder to write')
+    parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco'),
+                        help='format to read')
     parser.add_argument('--to', dest='target', default='coco', choices=('coco', 'masks'),
                         help='format to write (default: %(default)s)')
     parser.add_argument('--masks', action='store_true', help='objects without a mask become crowds, which are neither '
@@ -41,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose paths match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')
+    add_force_argument(parser)
     return parser
 
 
@@ -72,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     from ..annotations import convert
     with report_errors(ValueError, OSError, re.error):
-        check_folder(args.dst, source=args.src)
+        check_folder(args.dst, args.force, args.src)
         if not args.src.is_dir():
             raise ValueError(f'{args.src} is not a folder. Give the folder of images and annotations.')
         data = convert.read(args.src, args.source, args.masks)

@@ -14,6 +14,7 @@ from ..inference import Model
 from ..inference.palette import find_font
 from ..inference.slices import RasterImage
 
+TITLE = 40  # pixels of the height of a title above a picture
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
 LARGEST_SIDE = 2000  # ... and no image is enlarged beyond this
 LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole factor
@@ -118,6 +119,17 @@ def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: C
             font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
         ).annotate(picture, objects, texts)
     return picture[..., ::-1]
+
+
+def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray:
+    """Return one picture (H, W, 3), RGB, of several with their titles, ``columns`` in a row."""
+    side, columns = max(max(picture.shape[:2]) for _, picture in pictures), min(columns, len(pictures))
+    canvas = Image.new('RGB', (columns * side, math.ceil(len(pictures) / columns) * (side + TITLE)), 'white')
+    for i, (title, picture) in enumerate(pictures):
+        left, top = i % columns * side, i // columns * (side + TITLE)
+        ImageDraw.Draw(canvas).text((left + 8, top + 4), title, 'black', ImageFont.truetype(find_font(), TITLE - 12))
+        canvas.paste(Image.fromarray(picture), (left, top + TITLE))
+    return np.asarray(canvas)
 
 
 def save(picture: np.ndarray, path: Path) -> None:

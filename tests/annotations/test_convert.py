@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from load_tool import run_tool
 from PIL import Image
+from pycocotools import mask as coco_mask
 
 from cvt_dense.annotations import convert
 from cvt_dense.annotations.coco import Fault
@@ -45,7 +46,7 @@ def notes(data: convert.Data) -> set[Fault]:
     return {fault for fault, places in data.notes.items() if places}
 
 
-@pytest.mark.parametrize('source', ['yolo', 'voc', 'coco'])
+@pytest.mark.parametrize('source', ['yolo', 'voc', 'labelme', 'coco'])
 def test_boxes_polygons_names_and_splits_are_kept(tmp_path, source):
     example(source, tmp_path / 'src')
     for name in ('first', 'second'):
@@ -72,6 +73,10 @@ def test_objects_become_label_maps_with_background(tmp_path):
     pixels = np.asarray(Image.open(tmp_path / 'dst/labels/train/a.png'))
     assert set(np.unique(pixels)) == {0, 1, 3} and pixels[0, 0] == 3 and pixels[10, 10] == 0  # the smaller one in front
     assert notes(data) >= {Fault.BOX_ALONE, Fault.NOT_NAMED}
+    convert.write(data, tmp_path / 'dst', 'masks')
+    write_image(tmp_path / 'dst/images/val/a.png')  # of another division into splits
+    with pytest.raises(ValueError, match='another conversion'):
+        convert.write(data, tmp_path / 'dst', 'masks')
     data.samples[0].path = Path('a.jpg')
     with pytest.raises(ValueError, match='.jpg, .png'):
         convert.write(data, tmp_path / 'new', 'masks')
@@ -100,14 +105,16 @@ def test_splits_are_stratified_and_grouped(tmp_path):
             convert.split(data, (0.99, 0.01), group=group)
 
 
-def test_equal_files_are_in_one_split(tmp_path):
+@pytest.mark.parametrize('group', [None, r'^\w'])
+def test_equal_files_are_in_one_split(tmp_path, group):
+    """Also where they join two groups of one name each."""
     data = convert.Data(CLASSES)
     for number in range(12):
-        sample = convert.Sample(tmp_path / f'{number}.png')
+        sample = convert.Sample(tmp_path / f'{"abcdefghijkl"[number]}.png')
         sample.path.write_text(str(number % 6))  # each content twice
         sample.objects = [dict(category_id=0)]
         data.samples.append(sample)
-    convert.split(data, (0.5, 0.5))
+    convert.split(data, (0.5, 0.5), group=group)
     assert [sample.split for sample in data.samples[:6]] == [sample.split for sample in data.samples[6:]]
     assert Counter(sample.split for sample in data.samples) == dict(train=6, val=6)
 
@@ -143,13 +150,15 @@ def test_what_may_be_a_mistake_is_noted(tmp_path, case):
     assert Fault[case.name] in notes(replaced(case, tmp_path))
 
 
-@pytest.mark.parametrize('source', ['yolo', 'voc', 'coco'])
-def test_an_image_that_cannot_be_read_is_named(tmp_path, source):
+@pytest.mark.parametrize('source', ['yolo', 'voc', 'labelme', 'coco'])
+def test_all_bad_images_are_named(tmp_path, source):
     example(source, tmp_path)
-    file, = tmp_path.rglob('b.png')
-    file.write_bytes(b'no image')
-    with pytest.raises(ValueError, match=r'b\.png'):
+    files = [path for path in tmp_path.rglob('*.png') if path.parent.name not in convert.LABEL_MAPS]
+    for file in files:
+        file.write_bytes(b'no image')
+    with pytest.raises(ValueError) as error:
         convert.read(tmp_path, source)
+    assert len(files) == 2 and all(file.name in str(error.value) for file in files)
 
 
 @pytest.mark.parametrize('folder, part', [
@@ -189,7 +198,8 @@ def test_splits_of_voc(tmp_path, lists, expected):
 
 
 @pytest.mark.parametrize('source, copied, copy', [
-    ('coco', COCO_FILE, 'annotations/more_train2017.json'), ('voc', 'a.png', 'a.jpg')])
+    ('coco', COCO_FILE, 'annotations/more_train2017.json'), ('labelme', 'train/a.json', 'val/more.json'),
+    ('voc', 'a.png', 'a.jpg')])
 def test_an_image_has_one_annotation_file(tmp_path, source, copied, copy):
     """Objects of a second one would get lost; and the file of images of one name would be a guess."""
     example(source, tmp_path)
@@ -200,17 +210,17 @@ def test_an_image_has_one_annotation_file(tmp_path, source, copied, copy):
 
 def test_the_image_that_is_named(tmp_path):
     """And not one of its name that is as near to the annotation file, or of another suffix that is nearer."""
-    file = example('voc', tmp_path) / 'a.xml'
-    text(file, file.read_text().replace('<annotation>', '<annotation><filename>images/a.png</filename>'))
+    file = example('labelme', tmp_path) / 'train/a.json'
+    text(file, file.read_text().replace('a.png', '../images/a.png'))
     for name in ('images/a.png', 'depth/a.png'):
         write_image(tmp_path / name)
     file.with_suffix('.png').rename(file.with_suffix('.jpg'))
-    image, = (sample.path for sample in convert.read(tmp_path, 'voc').samples if sample.objects)
+    image, = (sample.path for sample in convert.read(tmp_path, 'labelme').samples if sample.objects)
     assert image == tmp_path / 'images/a.png'
 
 
 @pytest.mark.parametrize('source, file, other', [
-    ('voc', 'a.xml', 'b/a.xml'),
+    ('labelme', 'train/a.json', 'val/a.json'), ('voc', 'a.xml', 'b/a.xml'),
     ('coco', COCO_FILE, 'annotations/instances_val2017.json'), ('yolo', 'labels/train/a.txt', 'labels/val/a.txt')])
 def test_images_of_one_name_keep_their_annotations(tmp_path, source, file, other):
     """The image in the folder of the annotation file, or of the split that its name has."""
@@ -226,17 +236,21 @@ def test_images_of_one_name_keep_their_annotations(tmp_path, source, file, other
     assert 'dog' not in classes.pop(image) and [*classes.values()] == [{'cat', 'dog'}]
 
 
-def test_an_object_is_repeated_by_a_box_alone_and_not_by_another_mask(tmp_path):
-    file = example('coco', tmp_path) / COCO_FILE
-    content = json.loads(file.read_text())
-    cat = content['annotations'][1]
-    triangle = dict(cat, id=3, segmentation=[[4, 4, 24, 4, 24, 20]])
-    content['annotations'] = [cat, triangle, {key: value for key, value in dict(cat, id=4).items() if key in (
-        'id', 'image_id', 'category_id', 'bbox')}]
-    text(file, json.dumps(content))
-    data = convert.read(tmp_path, 'coco')
-    assert [one['segmentation'] for one in data.samples[0].objects] == [cat['segmentation'], triangle['segmentation']]
-    assert Fault.REPEATED in notes(data)
+def test_groups_of_labelme_are_objects(tmp_path):
+    shapes = [dict(label='dog', group_id=group, shape_type=kind, points=points) for group, kind, points in (
+        (1, 'rectangle', [[2, 3], [8, 9]]), (1, 'polygon', [[20, 12], [30, 12], [30, 20]]),
+        (None, 'polygon', [[1, 1], [5, 5], [1, 5]]), (None, 'polygon', [[1, 1], [5, 5], [5, 1]]),
+        (None, 'rectangle', [[1, 1], [5, 5]]), (None, 'rectangle', [[11, 6], [13, 1], [18, 3], [16, 8]]))]
+    write_image(tmp_path / 'a.png')
+    text(tmp_path / 'a.json', json.dumps(dict(imagePath='a.png', shapes=[*shapes, dict(shapes[0], label='eel'), dict(
+        label='x', shape_type='circle', points=[[0, 0], [3, 3]])])))
+    data = convert.read(tmp_path, 'labelme')
+    objects = data.samples[0].objects
+    boxes = [[2, 3, 28, 17], [1, 1, 4, 4], [1, 1, 4, 4], [11, 1, 7, 7], [2, 3, 6, 6]]
+    assert [entry['bbox'] for entry in objects] == boxes  # a box alone repeats the triangles, which differ
+    mask = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(objects[0]['segmentation'], 30, 40)))
+    assert mask[5, 5] and mask[14, 28] and not mask[10, 12] and not objects[3].get('segmentation')
+    assert notes(data) == {Fault.SHAPE, Fault.REPEATED} and data.classes == ['dog', 'eel']
 
 
 def test_what_was_left_out_is_named_if_nothing_remains(tmp_path):
@@ -253,7 +267,9 @@ def test_command_line(tmp_path):
     written = [path for path in (tmp_path / 'dst').rglob('*') if path.is_file()]
     assert len(written) == 4
     before = [path.read_bytes() for path in written]
-    assert 'exists already' in run_tool(*command, rc=2) and [path.read_bytes() for path in written] == before
-    run_tool('convert_data', tmp_path / 'dst', tmp_path / 'dst/new', '--from', 'coco', rc=2)
+    assert '--force' in run_tool(*command, rc=2) and [path.read_bytes() for path in written] == before
+    run_tool('convert_data', tmp_path / 'dst', tmp_path / 'dst/new', '--from', 'coco', '--force', rc=2)
     assert 'missing' in run_tool('convert_data', tmp_path / 'missing', tmp_path / 'new', '--from', 'coco', rc=2)
-    assert '--split' in run_tool(*command, '--split', '80,20', rc=2)
+    assert '--split' in run_tool(*command, '--force', '--split', '80,20', rc=2)
+    (tmp_path / 'dst/annotations/test.json').touch()  # of another division into splits
+    assert 'another conversion' in run_tool(*command, '--force', rc=2)

@@ -52,9 +52,12 @@ def test_single_output_and_classes_from_1(data, tmp_path):
     config.write_text(config.read_text() + BINARY)
     run_tool('train', config, '--work-dir', tmp_path / 'run')
     files = config, tmp_path / 'run/iter_1.pth'
-    run_tool('predict', *files, data / 'images/val/a', '--out-dir', tmp_path / 'drawn', '--slice', 64)
-    saved = values(tmp_path / 'drawn', '*_labels.png')
-    assert len(saved) == 2 and set().union(*saved.values()) == {2}
+    run_tool('predict', *files, data / 'images/val/a', '--out-dir', tmp_path / 'drawn',
+             '--save', 'masks', '--slice', 64)
+    for folder, pattern in ((tmp_path / 'drawn/masks/labels', '*.png'), (tmp_path / 'drawn', '*_labels.png')):
+        saved = values(folder, pattern)
+        assert len(saved) == 2 and set().union(*saved.values()) == {2}
+    assert (tmp_path / 'drawn/masks/classes.txt').read_text().split()[1:] == ['background', 'road']
     run_tool('test', *files, '--work-dir', tmp_path / 'test', '--out', tmp_path / 'tested')
     tested = values(tmp_path / 'tested')
     assert tested == dict.fromkeys(('a/frame0.png', 'a/frame1.png', 'b/frame0.png', 'b/frame1.png'), {2})

@@ -1,4 +1,5 @@
 """Predictions are those of the test data sets and of mm's functions; tools/predict.py draws and names mistakes."""
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,10 @@ from mmengine.structures import InstanceData
 from PIL import Image
 
 from cvt_dense import inference as api
+from cvt_dense.annotations import convert
 from cvt_dense.errors import UserError
 from cvt_dense.inference import Model
-from cvt_dense.report.pictures import draw_labels
+from cvt_dense.report.pictures import draw_labels, grid
 from cvt_dense.shapes import CLASSES
 
 TASKS = ('classification', 'detection', 'segmentation')
@@ -109,7 +111,8 @@ def test_a_list_gives_what_each_image_gives(models, shapes, task):
 def test_pictures_are_tinted_in_the_colours_of_the_classes(nano, shapes, tmp_path):
     """Small images are enlarged."""
     config, checkpoint = nano['segmentation']
-    predict(config, checkpoint, shapes / VAL['segmentation'], '--out-dir', tmp_path)
+    output = predict(config, checkpoint, shapes / VAL['segmentation'], '--out-dir', tmp_path)
+    assert f'2 of 2 pictures -> {tmp_path}/overview.png' in output
     model = api.load(config, checkpoint, device='cpu')
     for name in ('00000.png', '00001.png'):
         picture = np.asarray(Image.open(tmp_path / name), float)
@@ -117,6 +120,7 @@ def test_pictures_are_tinted_in_the_colours_of_the_classes(nano, shapes, tmp_pat
         labels = api.predict(model, shapes / VAL['segmentation'] / name).repeat(4, 0).repeat(4, 1)
         tinted = 0.4 * scene + 0.6 * np.array(model.palette)[labels]
         assert (np.abs(picture - tinted).max(2) <= 2).mean() > 0.5, name
+    grid([('$_{$ is no formula', picture.astype(np.uint8))], 1)
 
 
 def test_the_background_is_neither_tinted_nor_named():
@@ -125,13 +129,54 @@ def test_the_background_is_neither_tinted_nor_named():
     assert [(picture[labels == i] == 255).all() for i in range(3)] == [False, True, False]
 
 
+# -- predictions as annotations ------------------------------------------------------------------------
+
+
+def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tmp_path):
+    """Boxes and masks are those of the prediction."""
+    folder, images, total = tmp_path / 'coco', sorted((shapes / VAL['detection']).glob('*.png')), 0
+    output = predict(*nano['detection'], *images, '--out-dir', tmp_path, '--save', 'coco', '--score-thr', 0.15)
+    data = convert.read(folder, 'coco')
+    assert f'2 images -> {folder}' in output and '--from coco' in output
+    assert [sample.split for sample in data.samples] == ['train', 'train']
+    for sample, path in zip(data.samples, images, strict=True):
+        assert sample.path.read_bytes() == path.read_bytes()
+        predicted = api.predict(models['detection'], path, score_thr=0.15)
+        predicted = predicted[predicted.mask.any((1, 2))]
+        names = [data.classes[annotation['category_id']] for annotation in sample.objects]
+        total += len(names)
+        assert sorted(names) == sorted(predicted['class_name']), output
+        np.testing.assert_allclose([annotation['bbox'] for annotation in sample.objects],
+                                   [[x, y, r - x, b - y] for x, y, r, b in predicted.xyxy], atol=1e-3)
+        masks = [convert.decode(annotation, sample) for annotation in sample.objects]
+        np.testing.assert_array_equal(masks, predicted.mask)
+    assert total > 2
+    predict(*nano['detection'], *images, '--out-dir', tmp_path, '--save', 'masks', '--force', '--score-thr', 0.15)
+    assert (tmp_path / 'masks/classes.txt').read_text().split() == [*CLASSES, 'background']
+    label_map = np.asarray(Image.open(tmp_path / f'masks/labels/train/{path.stem}.png'))  # an object or the rest
+    np.testing.assert_array_equal(label_map < len(CLASSES), predicted.mask.any(0))
+
+
+def test_label_maps_are_saved_once(models, nano, shapes, tmp_path):
+    images = sorted((shapes / VAL['segmentation']).glob('*.png'))
+    command = *nano['segmentation'], *images, '--out-dir', tmp_path, '--save', 'masks'
+    predict(*command)
+    for path in images:
+        (tmp_path / path.name).unlink()
+    assert '--force' in predict(*command, rc=2)
+    for path in images:
+        assert (tmp_path / 'masks/images/train' / path.name).read_bytes() == path.read_bytes()
+        label_map = np.asarray(Image.open(tmp_path / f'masks/labels/train/{path.stem}.png'))
+        np.testing.assert_array_equal(label_map, api.predict(models['segmentation'], path))
+
+
 # -- mistakes ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('changes, words', [
     (dict(image='no.jpg', checkpoint='no.pth'), 'no.jpg'),  # before the checkpoint is read
     (dict(config=Path(__file__).parents[2] / 'configs/upernet_cvt_nano_shapes.py'), 'classification.pth'),
-    (dict(flags=['--score-thr', 'nan']), '--score-thr'),
+    (dict(flags=['--score-thr', 'nan']), '--score-thr'), (dict(flags=['--save', 'coco']), '--save'),
     (dict(flags=['--cfg-options', 'modle.num_classes=8']), 'modle'),
 ], ids=lambda value: '' if isinstance(value, str) else next(iter(value)))
 def test_a_refused_call_names_the_flag_or_file(nano, shapes, tmp_path, changes, words):
@@ -152,16 +197,17 @@ def test_neither_a_picture_nor_an_image_is_overwritten(nano, shapes, tmp_path):
     predict(*command, tmp_path / 'out', '--force')
 
 
-def test_folders_and_names(tmp_path):
-    hidden = 'a/._x.png', 'a/.x.png', 'a/.ipynb_checkpoints/x.png', 'a/__MACOSX/x.png'
-    for name in ('a/x.png', 'a/c/y.JPG', 'a/note.txt', 'b/x.jpg', 'x_2.png', *hidden):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+def test_folders_and_names(tmp_path, capsys):
+    hidden = 'a/._x.png', 'a/.x.png', '.ipynb_checkpoints/x.png', '__MACOSX/x.png'
+    for name in ('a/x.png', 'a/y.JPG', 'a/note.txt', 'b/x.jpg', 'x_2.png', *hidden):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     images = tool.find_images([str(tmp_path / 'a'), str(tmp_path / 'b/x.jpg'), str(tmp_path / 'x_2.png')])
-    assert [str(path.relative_to(tmp_path)) for path in images] == ['a/c/y.JPG', 'a/x.png', 'b/x.jpg', 'x_2.png']
+    assert [str(path.relative_to(tmp_path)) for path in images] == ['a/x.png', 'a/y.JPG', 'b/x.jpg', 'x_2.png']
+    assert re.search('a: 1 ', capsys.readouterr().out)
     names = [path.name for path in tool.name_pictures(images, tmp_path / 'out')]
-    assert names == ['c_y.jpg', 'a_x.png', 'b_x.jpg', f'{tmp_path.name}_x_2.png']
-    assert tool.name_pictures(images[1:2] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
+    assert names == ['a_x.png', 'a_y.jpg', 'b_x.jpg', f'{tmp_path.name}_x_2.png']
+    assert tool.name_pictures(images[:1] * 2, tmp_path / 'out')[1].name == 'a_x_2.png'
     assert tool.name_pictures([Path('x.jpg'), Path('x_labels.png')], Path())[1].name == 'x_labels_2.png'
     (tmp_path / 'empty').mkdir()
     with pytest.raises(UserError, match='empty'):

@@ -11,16 +11,20 @@ pytestmark = pytest.mark.slow
 
 
 def test_large_image(nano, shapes, tmp_path, monkeypatch):
-    """The label map has the image's size, the picture less."""
+    """The label map has the image's size, the picture less; the overview keeps small ones."""
+    kept = []
+    monkeypatch.setattr('cvt_dense.report.pictures.grid', lambda pictures, _: kept.extend(pictures) or pictures[0][1])
+    monkeypatch.setattr('cvt_dense.cli.predict.SHOWN', 40)
     monkeypatch.setattr('cvt_dense.report.pictures.LARGEST_PICTURE', 100)
     scene = Image.open(next((shapes / 'segmentation/images/validation').glob('*.png')))
     scene.resize((201, 160)).save(tmp_path / 'large.tif')
     scene.resize((60, 60)).save(tmp_path / 'small.png')
     files = tmp_path / 'large.tif', tmp_path / 'small.png'
     run_tool('predict', *nano['segmentation'], *files, '--slice', 128, '--out-dir', tmp_path / 'out')
-    names = ['large.png', 'large_labels.png', 'small.png', 'small_labels.png']
+    names = ['large.png', 'large_labels.png', 'overview.png', 'small.png', 'small_labels.png']
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == names
     labels, picture = (Image.open(tmp_path / 'out' / name) for name in names[1::-1])
+    assert max(side for _, picture in kept for side in picture.shape) == 40
     assert labels.size == (201, 160) and labels.mode == 'L' and picture.width / picture.height == pytest.approx(67 / 54)
     run_tool('predict', *nano['detection'], files[0], '--slice', 128, '--score-thr', 0.05, '--out-dir',
              tmp_path / 'detection')

@@ -20,6 +20,7 @@ from mmengine.registry import DefaultScope
 from PIL import Image
 
 from cvt_dense import inference as api
+from cvt_dense.annotations import predictions
 from cvt_dense.config.read import CONFIG
 from cvt_dense.console import prints_to_log
 from cvt_dense.errors import UserError
@@ -157,13 +158,31 @@ def test_no_image_ends_a_run(nano, photos, tmp_path):
     folder.mkdir()
     Image.new('RGB', (3000, 1)).save(folder / 'a.png')
     (folder / 'b.png').write_bytes(encoded(photos[0])[:300])
-    run_tool('predict', *nano['segmentation'], folder, '--out-dir', tmp_path / 'none', rc=1)
+    run_tool('predict', *nano['segmentation'], folder, '--out-dir', tmp_path / 'none', '--save', 'masks', rc=1)
     for name, photo in ((os.fsdecode(b'gr\xfcn.png'), photos[0]), ('z.png', photos[1])):
         (folder / name).write_bytes(encoded(photo))
-    output = run_tool('predict', *nano['detection'], folder, '--out-dir', tmp_path / 'out', '--score-thr', 0.01,
-                      rc=1)
+    output = run_tool('predict', *nano['detection'], folder, '--out-dir', tmp_path / 'out', '--save', 'coco',
+                      '--score-thr', 0.01, rc=1)
     assert re.findall(r'/([\w\\]+).png -> .*: failed', output) == ['a', 'b'] and r'gr\udcfcn.png' in output
-    assert len(list((tmp_path / 'out').glob('*.png'))) == 2
+    saved = json.loads((tmp_path / 'out/coco/annotations/train.json').read_text())
+    assert len(saved['images']) == 2 and {entry['image_id'] for entry in saved['annotations']} == {1, 2}
+    assert (tmp_path / 'out/overview.png').exists() and len(list((tmp_path / 'out').glob('*.png'))) == 3
+
+
+def test_predictions_are_saved_while_they_come(models, photos, tmp_path, monkeypatch):
+    """Memory keeps no label map, and the objects are in a complete file again and again."""
+    paths = [tmp_path / f'{i}.png' for i in range(3)]
+    for path, photo in zip(paths, photos):
+        path.write_bytes(encoded(photo))
+    writer = predictions.PredictionWriter(tmp_path / 'masks', 'masks', ['a', 'b'], paths)
+    writer.add(paths[0], (96, 96), np.ones((96, 96), np.uint8))
+    assert np.asarray(Image.open(tmp_path / 'masks/labels/train/0.png')).all()
+    assert not any(sample.label_map is not None for sample in writer.data.samples)
+    monkeypatch.setattr(predictions, 'SECONDS', 0)
+    writer = predictions.PredictionWriter(tmp_path / 'coco', 'coco', models['detection'].classes, paths)
+    for number, path in enumerate(paths, 1):
+        writer.add(path, (96, 96), api.predict(models['detection'], path))
+        assert len(json.loads((tmp_path / 'coco/annotations/train.json').read_text())['images']) == number
 
 
 # -- the examples -----------------------------------------------------------------------------------------------
