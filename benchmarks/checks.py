@@ -11,11 +11,10 @@ import speed
 import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
-from random_batch import random_batch
+from random_batch import build_model, random_batch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from cvt_dense.cli.get_flops import build_model
 from cvt_dense.models import CvT
 from cvt_dense.pretraining import ImageClassifier
 

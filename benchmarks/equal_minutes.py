@@ -13,6 +13,7 @@ Interrupted, the same command goes on where it was.
 """
 import argparse
 import json
+import re
 import statistics
 import time
 from itertools import product
@@ -35,7 +36,7 @@ from cvt_dense.cli import train
 from cvt_dense.images import open_image
 from cvt_dense.launch.start import start_training
 from cvt_dense.pretraining import ClassificationPreprocessor
-from cvt_dense.recipes import edit_head
+from cvt_dense.recipes import recipe
 from cvt_dense.registry import MODELS
 
 RESULT = Path(__file__).parent / 'equal_minutes.json'
@@ -45,10 +46,10 @@ CAMVID = (
     'Sky', 'Building', 'Pole', 'Road', 'Sidewalk', 'Tree', 'SignSymbol', 'Fence', 'Car', 'Pedestrian', 'Bicyclist')
 TASKS = {  # by data set: the template, its metric, minutes of one core, and lines of the template's head
     'blood_cells': ('fasterrcnn_cvt13_custom', 'coco/bbox_mAP', 3, dict(
-        classes=('RBC', 'WBC', 'Platelets'), val_ann__val_images=('annotations/val.json', 'val/'))),
-    'camvid_small': ('upernet_cvt13_custom', 'mIoU', 2, dict(
-        classes=CAMVID, ignore_index=11, train_ann__train_images=('annotations/train', 'images/train'),
-        val_ann__val_images=('annotations/val', 'images/val'), img_suffix__seg_map_suffix=('.png', '.png'))),
+        classes=('RBC', 'WBC', 'Platelets'))),
+    'camvid_small': ('upernet_cvt13_custom', 'mIoU', 2, {
+        'classes': CAMVID, 'ignore_index': 11, 'train_ann, train_images': ('annotations/train', 'images/train'),
+        'val_ann, val_images': ('annotations/val', 'images/val'), 'img_suffix, seg_map_suffix': ('.png', '.png')}),
     'cifar10_small': ('cvt13_custom', 'accuracy/top1', 1, {})}
 # By name in the table: the name in timm, or the weights of CvT-nano.
 NETWORKS = {
@@ -98,8 +99,11 @@ def write_config(out: Path, data: Path, network: str, task: str, lite2: Path, ma
     name, (template, _, _, lines) = NETWORKS[network], TASKS[task]
     file, nano = out / f'{task}_{network}.py', name in ('published', None)
     base = file.with_stem(f'{file.stem}_template')
-    base.write_text(edit_head(template, arch='cvt-nano', pretrained=name if nano else None,
-                              data_root=f'{data / task}/', max_iters=max_iters, **lines))
+    text = Path(recipe(f'{template}.py')).read_text()
+    for line, value in dict(lines, arch='cvt-nano', pretrained=name if nano else None, data_root=f'{data / task}/',
+                            max_iters=max_iters).items():
+        text = re.sub(rf'^{line} = .*$', f'{line} = {value!r}', text, flags=re.M)
+    base.write_text(text)
     model: dict[str, Any] = dict(data_preprocessor=PREPROCESSING.get(network, {}))
     if not nano:
         model['backbone'] = dict(_delete_=True, **backbone(network, lite2, task == 'cifar10_small'))

@@ -1,13 +1,24 @@
-"""Random batches for whole models, of benchmarks and tests."""
+"""Whole models with random weights, and random batches for them, of benchmarks and tests."""
 from typing import Any
 
 import torch
-from mmengine.model import BaseModel
+from mmengine.config import Config
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
+from cvt_dense.console import prints_to_log
 from cvt_dense.pretraining import ImageClassifier
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
+
+
+def build_model(config: str, **backbone: Any) -> BaseModel:
+    """Build the model of a config file with random weights, and with other settings of its backbone."""
+    cfg = Config.fromfile(config)
+    cfg.model.backbone.update(init_cfg=None, **backbone)
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'), prints_to_log():
+        return revert_sync_batchnorm(MODELS.build(cfg.model))
 
 
 def random_batch(model: BaseModel, batch: int, size: tuple[int, int], device: str = 'cpu') -> dict[str, Any]:

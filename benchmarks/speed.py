@@ -35,7 +35,7 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
 from cvt_dense.atomic import write_atomically
-from cvt_dense.cli.get_flops import parse_size
+from cvt_dense.cli.command_line import parse_size
 from cvt_dense.deploy.export import Exporter
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.models import CvT

@@ -1,4 +1,4 @@
-"""Read the curves of runs from their folders, and show them as a table or a picture.
+"""Read the curves of runs from their folders.
 
 Each start of a run writes a ``<time>/vis_data/scalars.json``, unless it resumes a run that has curves.
 """
@@ -71,9 +71,8 @@ class Curves:
         self.points.append(Point(last.iteration if by_epoch else step, step if by_epoch else None, record, True))
 
     def find(self, name: str) -> list[Point]:
-        """Return the points with a value of ``name``: evaluations, or if there are none, training records."""
-        points = [point for point in self.points if name in point.values]
-        return [point for point in points if point.evaluation] or points
+        """Return the evaluations of a metric."""
+        return [point for point in self.points if point.evaluation and name in point.values]
 
     def main_metrics(self) -> list[str]:
         """Return the usual metrics of the task; if the log has none of them, its first metric."""
@@ -98,43 +97,3 @@ class Curves:
 def position(point: Point) -> str:
     """Return 'epoch 3' or 'iteration 300'."""
     return f'iteration {point.iteration}' if point.epoch is None else f'epoch {point.epoch}'
-
-
-def table(runs: dict[str, Curves]) -> str:
-    """Return each run's last loss, and the last and best value of the task's metrics, as text."""
-    rows = [('run', 'metric', 'last', 'at', 'best', 'at')]
-    for name, curves in runs.items():
-        if (last := curves.last('loss')) is not None:
-            rows.append((name, 'loss', f'{last.values["loss"]:.4g}', f'iteration {last.iteration}', '', ''))
-        for metric in curves.main_metrics():
-            last, best = curves.last(metric), curves.best(metric)
-            rows.append((name, metric, f'{last.values[metric]:.4g}', position(last),
-                         *((f'{best.values[metric]:.4g}', position(best)) if best else ('', ''))))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return '\n'.join('  '.join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
-
-
-def draw_curves(runs: dict[str, Curves], out: str | Path) -> None:
-    """Write a picture: losses, learning rate and each of the tasks' metrics in parts, with a line for each run.
-
-    Args:
-        runs: by the name in the legend.
-        out: file to write; its suffix chooses the format.
-    """
-    from matplotlib.figure import Figure
-    metrics = dict.fromkeys(name for curves in runs.values() for name in curves.main_metrics())
-    panels = [('loss', 'val/loss'), ('lr', ), *((name, ) for name in metrics)]
-    figure = Figure(figsize=(1 + 4.6 * len(panels), 4.2), layout='constrained')
-    for axis, panel in zip(figure.subplots(1, len(panels)), panels):
-        for number, (name, curves) in enumerate(runs.items()):
-            for value, line, label in zip(panel, ('-', '--'), (name, f'{name}, validation')):
-                if points := curves.find(value):
-                    marker = 'o' if len(points) <= 60 else None  # few points are hard to see as a line
-                    axis.plot([p.iteration for p in points], [p.values[value] for p in points], linestyle=line,
-                              marker=marker, markersize=4, color=f'C{number}', label=label)
-        axis.set(xlabel='iteration', ylabel=panel[0])
-        lines, labels = axis.lines, [line.get_label() for line in axis.lines]
-        for text in axis.legend(lines, labels).get_texts():  # which leaves names out that begin with _ otherwise
-            text.set_parse_math(False)
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=110)

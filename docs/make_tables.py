@@ -26,8 +26,7 @@ PAGES = [ROOT / 'README.md', ROOT / 'configs/README.md', ROOT / 'tools/README.md
 BLOCK = re.compile(r'(<!-- begin ([\w-]+) -->\n)(.*?)(<!-- end \2 -->)', re.S)
 TASKS = {'mmdet': 'Detection', 'mmseg': 'Segmentation'}  # by default_scope
 COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('browse', 'diagnose', 'convert_data'),
-            'Deploy': ('publish', 'export', 'convert_checkpoint'),
-            'Plot and measure': ('plot', 'get_flops')}
+            'Deploy': ('publish', 'export', 'convert_checkpoint')}
 API = {'cvt_dense': 'Functions', 'cvt_dense.launch.runs': 'Settings of runs',
        'cvt_dense.models.timm_backbone': "timm's networks", 'cvt_dense.engine': 'Parts of a training'}
 NAMES = {'cvt_dense': ('train', 'test', 'load', 'predict', 'export'),  # which it imports when they are used

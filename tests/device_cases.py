@@ -9,13 +9,12 @@ import mmseg.models  # noqa: F401
 import pytest
 import torch
 from load_tool import ROOT, run_tool
-from random_batch import random_batch
+from random_batch import build_model, random_batch
 from random_weights import randomise
 from simulated_device import on_device, waits
 from tiny_training import load
 from torch import nn
 
-from cvt_dense.cli.get_flops import build_model
 from cvt_dense.models import CvT
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])

@@ -1,6 +1,7 @@
 """The recipes, and the templates of ``configs/*_custom.py`` as a user edits them."""
 import copy
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ from load_tool import ROOT
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper
 
-from cvt_dense.recipes import edit_head
 from cvt_dense.shapes import CLASSES
 
 WITHOUT_WORKERS = """
@@ -39,9 +39,17 @@ def by_name(model: torch.nn.Module, wrapper: OptimWrapper) -> dict[str, tuple[fl
 
 
 def write_template(folder: Path, template: str, **lines: Any) -> Path:
-    """Write an edited template, whose data are loaded without workers, into ``folder`` and return its path."""
+    """Write an edited template, whose data are loaded without workers, into ``folder`` and return its path.
+
+    'train_ann, train_images' is written train_ann__train_images.
+    """
     path = folder / f'{template}.py'
-    path.write_text(edit_head(template, **lines) + WITHOUT_WORKERS)
+    text = (ROOT / f'configs/{template}.py').read_text()
+    for name, value in lines.items():
+        names = name.replace('__', ', ')
+        text, number = re.subn(rf'^{names} = .*$', lambda _: f'{names} = {value!r}', text, flags=re.M)
+        assert number == 1, names
+    path.write_text(text + WITHOUT_WORKERS)
     return path
 
 

@@ -1,14 +1,12 @@
-"""Curves of runs: read over all starts of a run, summed up, drawn; tools/plot.py."""
+"""Curves of runs, read over all starts of a run."""
 import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from load_tool import ROOT, run_tool
-from PIL import Image
+from load_tool import ROOT
 
-from cvt_dense.curves import Curves, table
+from cvt_dense.curves import Curves
 
 
 def write(folder: Path, start: str, *records: dict) -> None:
@@ -44,18 +42,6 @@ def test_runs_that_count_iterations(tmp_path):
     curves = Curves(tmp_path)
     assert [(p.iteration, p.epoch, p.values['mine']) for p in curves.find('mine')] == [(40, None, 3.), (80, None, 7.)]
     assert curves.main_metrics() == ['mine']
-    assert table({'x': curves}).splitlines()[2].split() == ['x', 'mine', '7', 'iteration', '80']
+    assert curves.best('mine') is None
     (tmp_path / 'best_mine_iter_40.pth').touch()  # the run knows that less of it is better
-    assert table({'x': curves}).splitlines()[2].split()[5:] == ['3', 'iteration', '40']
-
-
-@pytest.mark.slow
-def test_plot_prints_the_last_and_best_values(run, tmp_path):
-    write(tmp_path / 'other', 'a', trained(4, 8., 1), {'accuracy/top1': 20., 'step': 1})
-    rows = [line.split() for line in run_tool('plot', run).splitlines()[1:3]]
-    assert rows == [[str(run), 'loss', '1', 'iteration', '12'],
-                    [str(run), 'accuracy/top1', '60', 'epoch', '3', '70', 'epoch', '2']]
-    output = run_tool('plot', run, tmp_path / 'other', '--out', tmp_path / 'new/two.png')
-    assert 'other  accuracy/top1  20    epoch 1       20    epoch 1' in output
-    assert len(np.unique(np.asarray(Image.open(tmp_path / 'new/two.png')).reshape(-1, 4), axis=0)) > 20
-    assert 'two.png' in run_tool('plot', run, '--out', tmp_path / 'new/two.png', rc=2)
+    assert curves.best('mine').values['mine'] == 3.

@@ -64,8 +64,8 @@ class Checkout:
                 self.best = self.bash(f'{line}; echo $BEST').strip()
             else:
                 self.bash(line)
-                copy, = re.findall(r'^cp \S+ (\S+)', line)
-                self.edit(self.folder / copy)
+                for copy in re.findall(r'^cp ([^-]\S* )(\S+)', line):
+                    self.edit(self.folder / copy[1])
         return printed
 
     def edit(self, config: Path) -> None:
@@ -82,15 +82,12 @@ def test_ten_minutes_with_photographs(shapes, tmp_path):
     page = 'docs/get_started/own_photographs.md'
     lines = re.findall(r"^(data_root|arch) = ('[\w-]+')", (ROOT / page).read_text(), re.M)
     checkout.lines = dict(lines, max_iters=4, batch_size=4)
-    train, plot, test, predict, diagnose = checkout.run(page)
-    run = checkout.folder / 'work_dirs/mine'
-    for command in ('plot.py', 'test.py', 'predict.py', 'diagnose.py'):  # with the path of the checkpoint
+    train, test, predict, diagnose = checkout.run(page)
+    for command in ('test.py', 'predict.py', 'diagnose.py'):  # with the path of the checkpoint
         assert f'{command} work_dirs/mine' in train
     assert 'accuracy/top1' in test and checkout.best.startswith('work_dirs/mine/best_')
-    assert (run / 'curves.png').exists() and 'curves.png' in plot
-    assert min(Image.open(checkout.folder / 'predictions/overview.png').size) > 100
     assert (checkout.folder / 'report/report.html').stat().st_size and 'report.html' in diagnose
-    assert predict.count('.png') >= len(CLASSES)
+    assert min(Image.open(checkout.folder / 'predictions/overview.png').size) > 100
 
 
 def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):

@@ -1,4 +1,4 @@
-"""Shows the data of a training: augmented samples, statistics, suspect annotations.
+"""Shows the data of a training: augmented samples and statistics.
 
     python tools/browse.py CONFIG --data-root DIR [--number 16] [--out-dir browse]
 
@@ -40,13 +40,13 @@ def without_weights(args: argparse.Namespace) -> dict[str, Any]:
     cfg = read_config(args.config, args.options)
     if cfg.get('train_dataloader') is None:
         raise UserError(f'{args.config} has no train_dataloader. Give the config of a training.')
-    options = {'load_from': None, 'default_hooks.unreadable_images.max_share': 1.}  # the report names the images
+    options = {'load_from': None, 'default_hooks.unreadable_images.max_share': 1.}
     options |= {'model.backbone.init_cfg': None} if cfg.model.get('backbone') else {}
     return {**args.options, **options}
 
 
 def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]) -> None:
-    """Add statistics, duplicates and unreadable images to a report.
+    """Add statistics to a report.
 
     Args:
         report: gets the sections.
@@ -56,10 +56,9 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
     from ..engine.data_sets import leaves, transforms_of
     from ..report import browse
     from ..report.collect import read_infos
-    files = {}
     for split, data_set in splits.items():
         classes = Classes.of_data(data_set, split).names
-        files[split] = infos = read_infos(data_set)
+        infos = read_infos(data_set)
         if 'label' in infos[0]:
             browse.add_class_statistics(report, split, infos, classes)
         elif 'instances' in infos[0]:
@@ -70,7 +69,6 @@ def add_data(report: Any, splits: dict[str, Any], pipeline: list[dict[str, Any]]
             leaf = leaves(data_set)[0]
             browse.add_pixel_statistics(
                 report, split, infos, classes, transforms_of(leaf), getattr(leaf, 'ignore_index', 255))
-    browse.add_duplicates(report, files)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

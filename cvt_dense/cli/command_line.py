@@ -40,6 +40,14 @@ def show_traceback() -> None:
         traceback.print_exc()
 
 
+def parse_size(text: str) -> tuple[int, int]:
+    """Parse '800x1280' as (800, 1280), height first, and '224' as (224, 224)."""
+    height, _, width = text.partition('x')
+    if not height.isdecimal() or not (width or height).isdecimal() or min(int(height), int(width or height)) < 16:
+        raise argparse.ArgumentTypeError(f'{text!r}: allowed is HEIGHTxWIDTH, such as 800x1280, of at least 16 pixels')
+    return int(height), int(width or height)
+
+
 def expand_published(argv: Sequence[str] | None) -> list[str]:
     """Return a command line in which a published model, its first argument, stands for config and checkpoint.
 

@@ -18,7 +18,6 @@ from ..deploy.formats import INFERENCE_PRECISION
 from ..inference.export import AboveTolerance, export
 from ..launch.runs import TestRun
 from . import command_line
-from .get_flops import parse_size
 from .outputs import add_force_argument, check_outputs
 
 ABOVE_TOLERANCE = 3  # exit code
@@ -30,9 +29,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('config', help='config file (a published model takes the place of config and checkpoint)')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('file', type=Path, metavar='OUT', help='file to write: .onnx, .xml or .pt2')
-    parser.add_argument('--size', type=parse_size, metavar='HxW', help='fixed height and width of images in pixels '
-                        '(default: the size of the test images if they have only one; detectors take images of any '
-                        'size)')
+    parser.add_argument('--size', type=command_line.parse_size, metavar='HxW', help='fixed height and width of '
+                        'images in pixels (default: the size of the test images if they have only one; detectors take '
+                        'images of any size)')
     parser.add_argument('--dynamic', action='store_true', help='allow any height and width (any number of images is '
                         'always allowed, except for a whole detector)')
     parser.add_argument('--precision', choices=INFERENCE_PRECISION, default='fp32',

@@ -7,10 +7,8 @@ Any config inherits a recipe by ::
 MMEngine evaluates ``_base_`` before it runs a config file, so the line cannot use names that the file imports.
 """
 import os
-import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 
 def folder() -> Path:
@@ -34,25 +32,6 @@ def recipe(name: str) -> str:
         names = ', '.join(sorted(file.name for file in configs.glob('*.py')))
         raise FileNotFoundError(f'cvt_dense has no recipe {name!r} in {str(configs)!r}. There are: {names}.')
     return str(path)
-
-
-def edit_head(template: str, **lines: Any) -> str:
-    """Return the text of ``configs/<template>.py`` with other values in its head.
-
-    Args:
-        template: a template's name.
-        lines: value of each variable; 'train_ann, train_images' is written train_ann__train_images.
-
-    Raises:
-        ValueError: the head has no such line, or has it twice.
-    """
-    head, rest = Path(recipe(f'{template}.py')).read_text().split('# -----', 1)
-    for name, value in lines.items():
-        names = name.replace('__', ', ')
-        head, number = re.subn(rf'^{names} = .*$', lambda _: f'{names} = {value!r}', head, flags=re.M)
-        if number != 1:
-            raise ValueError(f'{template}: {number} lines begin with {names!r}')
-    return head + '# -----' + rest
 
 
 def command(name: str) -> str:

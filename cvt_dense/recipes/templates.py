@@ -40,8 +40,8 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
             that ``init_cfg=dict(type='Pretrained', checkpoint=...)`` takes.
 
     Returns:
-        The backbone's settings, for 'cvt-nano' with windows; the channels of its maps of stride 4, 8, 16 and, of
-        timm's, 32; channels of necks and heads.
+        The backbone's settings; the channels of its maps of stride 4, 8, 16 and, of timm's, 32; channels of necks and
+        heads.
 
     Raises:
         UserError: no such ``arch``.
@@ -49,15 +49,28 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
     if str(arch).startswith('timm:'):
         return *_timm_network(arch, pretrained), 256
     _choose('arch', arch, *SIZES, 'timm:NAME')
-    size = Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
-    backbone = size.backbone.to_dict()
-    window = dict(type='cvt_dense.WindowedAttention', window_size=16)  # fast on a CPU, and as accurate
-    backbone['attn_cfg'] = [window, window, [window, window, None] * 2] if arch == 'cvt-nano' else None
+    size = _size(arch)
+    backbone = size.backbone.to_dict() | _values(arch, 'backbone')
     if pretrained != 'published':
         backbone['init_cfg'] = None if pretrained is None else dict(type='Pretrained', checkpoint=pretrained)
     if not backbone['init_cfg']:
         backbone['norm_eval'] = False  # a network from scratch has no stored statistics yet
     return backbone, list(size.channels), size.get('width', 256)
+
+
+def _size(arch: str) -> Config:
+    return Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
+
+
+def _values(arch: str, part: str) -> dict[str, Any]:
+    """Return the values of ``templates`` in the file of a size for a part, such as 'two_stage'; others have none."""
+    return _size(arch).to_dict().get('templates', {}).get(part, {}) if arch in SIZES else {}
+
+
+def _merged(settings: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    cfg = Config(settings)
+    cfg.merge_from_dict(values)
+    return cfg.to_dict()
 
 
 def _timm_network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int]]:
@@ -102,19 +115,11 @@ def two_stage(classes: Sequence[str], arch: str, pretrained: str | None, masks: 
         model['roi_head'].update(
             mask_roi_extractor=dict(out_channels=width),
             mask_head=dict(in_channels=width, conv_out_channels=width, num_classes=number))
-    if arch == 'cvt-nano':  # images and their objects are small, and a CPU is slow
-        model['neck']['norm_cfg'] = dict(type='BN')
-        model['rpn_head']['anchor_generator'] = dict(scales=[4])
-        model['train_cfg'] = dict(
-            rpn=dict(sampler=dict(num=64)),
-            rpn_proposal=dict(nms_pre=400, max_per_img=128),
-            rcnn=dict(sampler=dict(num=64)))
-        model['test_cfg'] = dict(rpn=dict(nms_pre=400, max_per_img=128))
-    return model
+    return _merged(model, _values(arch, 'two_stage'))
 
 
 def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict[str, Any]:
-    """Return the changes to mmdet's GFL for a backbone; with 'cvt-nano' it is the network of ``cvt-nano-voc``.
+    """Return the changes to mmdet's GFL for a backbone.
 
     Args:
         classes: names.
@@ -129,16 +134,12 @@ def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict
         backbone=backbone,
         neck=dict(in_channels=channels[1:], out_channels=width),
         bbox_head=dict(in_channels=width, feat_channels=width, num_classes=_count(classes)))
-    if arch == 'cvt-nano':  # fewer levels and a shallow head are fast on a CPU
-        model['neck'].update(num_outs=4, norm_cfg=dict(type='BN'))
-        model['bbox_head'].update(
-            stacked_convs=2, anchor_generator=dict(octave_base_scale=5, strides=[8, 16, 32, 64]))
-    return model
+    return _merged(model, _values(arch, 'one_stage'))
 
 
 def published_detector(arch: str, pretrained: str | None) -> str | None:
-    """Return the ``load_from`` of :func:`one_stage`'s detector: for 'cvt-nano' the published one of this package."""
-    return 'cvt_dense://cvt-nano-voc' if (arch, pretrained) == ('cvt-nano', 'published') else None
+    """Return the ``load_from`` of :func:`one_stage`'s detector: the published one of this size, if there is one."""
+    return _values(arch, 'published').get('detector') if pretrained == 'published' else None
 
 
 def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_size: int,
@@ -153,24 +154,21 @@ def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_siz
     """
     backbone, channels, width = network(arch, pretrained)
     head = dict(num_classes=_count(classes), ignore_index=ignore_index)
-    return dict(
+    model = dict(
         data_preprocessor=dict(seg_pad_val=ignore_index, size=(image_size, image_size)),
         backbone=backbone,
-        decode_head=dict(in_channels=channels, in_index=list(range(len(channels))),
-                         channels=width if arch == 'cvt-nano' else 2 * width, **head),
+        decode_head=dict(in_channels=channels, in_index=list(range(len(channels))), channels=2 * width, **head),
         auxiliary_head=dict(in_channels=channels[2], channels=width, **head))
+    return _merged(model, _values(arch, 'upernet'))
 
 
 def classifier(arch: str, pretrained: str | None) -> dict[str, Any]:
-    """Return the settings of ``ImageClassifier``'s backbone; arguments as :func:`network`.
-
-    'cvt-nano' averages the maps instead of learning a CLS token, so that detection and segmentation can start from it.
-    """
+    """Return the settings of ``ImageClassifier``'s backbone; arguments as :func:`network`."""
     backbone = network(arch, pretrained)[0]
     if 'model_name' in backbone:  # timm's, which needs no maps here
         return dict(type=backbone['type'], model_name=backbone['model_name'], out_type='pooled',
                     init_cfg=backbone['init_cfg'])
-    return dict(backbone, attn_cfg=None, out_type='avg_featmap' if arch == 'cvt-nano' else 'cls_token')
+    return dict(backbone, attn_cfg=None, out_type='cls_token') | _values(arch, 'classifier')
 
 
 def _count(classes: Sequence[str]) -> int:
@@ -358,17 +356,14 @@ def _part(max_iters: int) -> int:
 
 
 def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str, Any]:
-    """Return the changes to the optimizer of ``_base_``: its learning rate, and for 'cvt-nano' another optimizer.
-
-    'cvt-nano' trains with Muon, because in a few hundred steps AdamW learns only the frequent classes and coarse boxes.
+    """Return the changes to the optimizer of ``_base_``: its learning rate, or the optimizer of a size.
 
     Args:
         arch: as in :func:`network`.
-        lr: learning rate of AdamW, for 16 images a step; that of Muon is 6e-3 for 8.
-        max_norm: norm to which Muon's gradients are clipped.
+        lr: learning rate of ``_base_``'s optimizer, for 16 images a step.
+        max_norm: norm to which the gradients are clipped for the optimizer of a size.
         **options: further arguments of either optimizer.
     """
-    if arch != 'cvt-nano':
+    if not (values := _values(arch, 'optimizer')):
         return dict(optimizer=dict(lr=lr, **options))
-    return dict(
-        optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True, **options), clip_grad=dict(max_norm=max_norm))
+    return dict(optimizer=values | options, clip_grad=dict(max_norm=max_norm))

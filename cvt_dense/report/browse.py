@@ -1,11 +1,8 @@
-"""Report the data of a training: augmented samples, statistics, suspect annotations."""
-import hashlib
+"""Report the data of a training: augmented samples and statistics."""
 import itertools
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import numpy as np
@@ -15,18 +12,15 @@ from mmcv.transforms import LoadAnnotations
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from PIL import Image
-from pycocotools import mask as mask_utils
 from tqdm import tqdm
 
-from ..annotations.coco import run_lengths
 from ..classes import Classes
 from ..inference.palette import choose_palette
-from ..pretraining.listing import image_name, open_file
-from .collect import load_image, name_unreadable, picture, read_infos, thumbnail
+from ..pretraining.listing import image_name
+from .collect import picture, read_infos, thumbnail
 from .page import Cell, Report, side_by_side
 
 SMALL = 16  # side in pixels below which an object has at most 4 x 4 cells of the finest map
-SCANNED = 5000  # images of a split that are read for duplicates
 
 
 class SamplesHook(Hook):
@@ -118,7 +112,7 @@ def _draw(image: Image.Image, sample: Any, classes: Sequence[str], palette: Sequ
 
 def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[str, Any]], classes: Sequence[str],
                              scale: tuple[int, int] | None) -> None:
-    """Add objects per class, their sizes and suspect annotations to a report.
+    """Add objects per class and their sizes to a report.
 
     Args:
         report: gets one section.
@@ -127,7 +121,7 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
         classes: class names.
         scale: (longest, shortest) side to which the test pipeline resizes; None: as they are.
     """
-    palette, objects, suspects = choose_palette(classes), [], defaultdict(list)
+    palette, objects = choose_palette(classes), []
     for info in tqdm(infos, desc=f'objects of {split}', unit=' images', leave=False, disable=None):
         width, height = info['width'], info['height']
         factor = min(max(scale) / max(width, height), min(scale) / min(width, height)) if scale else 1.
@@ -136,15 +130,6 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
         number = report.add_image(info['img_path'], partial(_draw_objects, info, boxes, labels, classes, palette))
         sizes = boxes[:, 2:] - boxes[:, :2]
         objects += zip(labels, factor * np.sqrt(np.clip(sizes, 0, None).prod(1)), itertools.repeat(number))
-        overlaps = np.triu(sv.box_iou_batch(boxes, boxes), 1) > 0.9 if len(boxes) else np.zeros((0, 0), bool)
-        same = labels[:, None] == labels
-        for kind, suspicious in {
-                'no object': not len(boxes),
-                'a mask that does not fill its box (IoU below 0.7)': not all(
-                    _fills(instance, height, width) for instance in info['instances']),
-                'one object drawn as two of its class (IoU above 0.9)': (overlaps & same).any(),
-                'one object drawn as two classes (IoU above 0.9)': (overlaps & ~same).any()}.items():
-            suspects[kind] += [number] if suspicious else []
     labels, sides, numbers = np.array(objects, float).reshape(-1, 3).T
     rows = []
     for k, name in enumerate(classes):
@@ -156,16 +141,6 @@ def add_detection_statistics(report: Report, split: str, infos: Sequence[dict[st
         f'objects per image. After resizing the median of their sides is {np.median(sides):.0f} pixels, and '
         f'{100 * np.mean(sides < SMALL):.1f} % are below {SMALL}, which the finest map cannot separate.')
     report.add_table(['class', 'images', 'objects', f'below {SMALL} pixels', '%'], rows)
-    report.add_table(['images with', 'number'], [
-        [kind, Cell(len(images), images)] for kind, images in suspects.items()])
-
-
-def _fills(instance: dict[str, Any], height: int, width: int) -> bool:
-    """Return whether an object's mask, if it has one, reaches its box's sides."""
-    if not instance.get('mask'):
-        return True
-    box = mask_utils.toBbox(run_lengths(instance['mask'], height, width))
-    return sv.box_iou_batch(np.array([instance['bbox']]), sv.xywh_to_xyxy(box[None])) >= 0.7
 
 
 def _draw_objects(info: dict[str, Any], boxes: np.ndarray, labels: np.ndarray, classes: Sequence[str],
@@ -220,42 +195,3 @@ def add_class_statistics(report: Report, split: str, infos: Sequence[dict[str, A
     counts = Counter(info['label'] for info in infos)
     report.add_section(f'Data: {split}', f'{len(infos)} images.')
     report.add_table(['class', 'images'], [[name, counts[k]] for k, name in enumerate(classes)])
-
-
-def _digest(info: dict[str, Any]) -> bytes | None:
-    """Return a hash of an image's file, or None if the image cannot be read."""
-    try:
-        load_image(info).load()
-        return hashlib.sha1(open_file(info, info['backend_args']).read()).digest()
-    except Exception:  # Pillow raises many types for broken files
-        return None
-
-
-def add_duplicates(report: Report, splits: dict[str, Sequence[dict[str, Any]]]) -> None:
-    """Add equal image files, within and between splits, to a report, and name unreadable images.
-
-    Args:
-        report: gets one section.
-        splits: by name, what :func:`cvt_dense.report.collect.read_infos` returned; at most ``SCANNED`` images of each
-            are read.
-    """
-    scanned = [(split, info) for split, infos in splits.items() for info in infos[:SCANNED]]
-    with ThreadPool(min(os.cpu_count() or 1, 8)) as pool:
-        digests = list(tqdm(pool.imap(_digest, [info for _, info in scanned]), desc='duplicates', total=len(scanned),
-                            unit=' images', leave=False, disable=None))
-    name_unreadable(report, [image_name(info) for (_, info), digest in zip(scanned, digests) if digest is None])
-    first: dict[bytes, tuple[str, dict[str, Any]]] = {}  # image with each content
-    pairs: dict[str, list[int]] = defaultdict(list)
-    for (split, info), digest in zip(scanned, digests):
-        other_split, other = first.setdefault(digest, (split, info))
-        if digest is not None and other is not info:
-            kind = f'within {split}' if split == other_split else f'between {other_split} and {split}'
-            pairs[kind].append(report.add_image(image_name(other), partial(_draw_pair, other, info),
-                                                f'left; right: {image_name(info)}'))
-    report.add_section('Duplicates', f'Equal files among the first {len(scanned)} images.')
-    report.add_table(['pairs', 'number'], [[kind, Cell(len(images), images)] for kind, images in pairs.items()]
-                     or [['none', 0]])
-
-
-def _draw_pair(*infos: dict[str, Any]) -> Image.Image:
-    return side_by_side(*map(picture, infos))

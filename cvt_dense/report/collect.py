@@ -52,13 +52,6 @@ def _read_leaf(data_set: Any) -> list[dict[str, Any]]:
     return infos
 
 
-def name_unreadable(report: Report, paths: Sequence[str]) -> None:
-    """Add a sentence with the number and names of images that are left out to a report."""
-    if paths:
-        report.summary.append(f'{len(paths)} images cannot be read, or have no label, and are left out: '
-                              f'{listed(paths)}.')
-
-
 class CollectHook(Hook):
     """Keeps one record per tested image, for the module of the model's task.
 
@@ -154,22 +147,22 @@ class CollectHook(Hook):
             report.add_image(record['path'], partial(self.picture_of, i))
         if self.task != 'classification':
             report.legend = {name: list(color) for name, color in zip(self.classes, self.palette)}
-        name_unreadable(report, self.left_out)
+        if self.left_out:
+            report.summary.append(f'{len(self.left_out)} images cannot be read, or have no label, and are left out: '
+                                  f'{listed(self.left_out)}.')
         module = dict(classification=classification, segmentation=segmentation).get(self.task, detection)
         module.diagnose(report, self.records, self.classes)
 
 
-def load_image(info: dict[str, Any]) -> Image.Image:
-    """Return an image in RGB; of an array what :func:`.pictures.visible` shows."""
-    if not info['loader']:
-        return open_image(open_file(info, info['backend_args']))
-    return Image.fromarray(visible(info['loader'](dict(info))['img']))
-
-
 def picture(info: dict[str, Any]) -> Image.Image:
-    """Return the upright RGB image of an entry of :func:`read_infos`, or a grey square where it cannot be read."""
+    """Return the upright RGB image of an entry of :func:`read_infos`, or a grey square where it cannot be read.
+
+    Of an array, it is what :func:`.pictures.visible` shows.
+    """
     try:
-        return load_image(info)
+        if info['loader']:
+            return Image.fromarray(visible(info['loader'](dict(info))['img']))
+        return open_image(open_file(info, info['backend_args']))
     except Exception:  # Pillow raises many types for broken files, and a report must not end with one picture
         return Image.new('RGB', (64, 64), 'grey')
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of tools/predict.py and tools/demo.py: predictions and overviews."""
+"""Draw predictions: the pictures of tools/predict.py and of reports."""
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,14 +7,14 @@ from typing import Any
 import cv2
 import numpy as np
 import supervision as sv
-from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from ..atomic import atomic_path
 from ..inference import Model
 from ..inference.palette import find_font
 from ..inference.slices import RasterImage
 
+TITLE = 40  # pixels of the height of a title above a picture
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
 LARGEST_SIDE = 2000  # ... and no image is enlarged beyond this
 LARGEST_PICTURE = 4000  # pictures of larger images are smaller by a whole factor
@@ -33,9 +33,12 @@ def draw(model: Model, image: np.ndarray, prediction: Any, score_thr: float) -> 
     Returns:
         The picture (H, W, 3), uint8, RGB, and a line of text that sums the prediction up.
     """
+    picture, size = _resized(image)
     if model.task == 'classification':
-        best = prediction[:5]
-        return _classes(visible(image), best), ', '.join(f'{name} {score:.2f}' for name, score in best)
+        texts = [f'{name} {score:.2f}' for name, score in prediction[:5]]
+        canvas, font = Image.fromarray(picture), ImageFont.truetype(find_font(), max(20, size[1] // 25))
+        ImageDraw.Draw(canvas).text((8, 8), '\n'.join(texts), 'white', font, stroke_width=2, stroke_fill='black')
+        return np.asarray(canvas), ', '.join(texts)
     if model.task == 'detection':
         prediction = prediction[prediction.confidence >= score_thr]
         objects = zip(prediction['class_name'], prediction.confidence)
@@ -46,17 +49,12 @@ def draw(model: Model, image: np.ndarray, prediction: Any, score_thr: float) -> 
         fractions = sum(np.bincount(row, minlength=number) for row in prediction) / prediction.size
         summary = ', '.join(f'{model.name(i)} {fractions[i]:.1%}' for i in fractions.argsort()[::-1]
                             if fractions[i] >= LEAST_FRACTION)
-    return annotate(model, image, prediction), summary
+    labels = scale_labels(prediction, (image.shape[1], image.shape[0]), size)
+    return draw_labels(picture, labels, model.name, model.palette), summary
 
 
-def annotate(model: Model, image: np.ndarray | RasterImage, labels: sv.Detections | np.ndarray) -> np.ndarray:
-    """Return an image in RGB with its objects or its label map, enlarged if it is small and reduced if it is large.
-
-    Args:
-        model: model with the names and colours of the classes.
-        image: as ``model.read`` returns it, (H, W, C).
-        labels: objects, or a label map (H, W).
-    """
+def _resized(image: np.ndarray | RasterImage) -> tuple[np.ndarray, tuple[int, int]]:
+    """Return an image in RGB, enlarged if it is small and reduced if it is large, and its new width and height."""
     height, width = image.shape[:2]
     factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
     if max(height, width) > LARGEST_PICTURE:
@@ -66,8 +64,7 @@ def annotate(model: Model, image: np.ndarray | RasterImage, labels: sv.Detection
         image = image.read(out_shape=(3, *size[::-1])).transpose(1, 2, 0)
     elif factor < 1:
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    picture = np.asarray(Image.fromarray(visible(image)).resize(size, Image.Resampling.BICUBIC))
-    return draw_labels(picture, scale_labels(labels, (width, height), size), model.name, model.palette)
+    return np.asarray(Image.fromarray(visible(image)).resize(size, Image.Resampling.BICUBIC)), size
 
 
 def scale_labels(labels: sv.Detections | np.ndarray, old: tuple[int, int],
@@ -126,41 +123,19 @@ def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: C
 
 def grid(pictures: Sequence[tuple[str, np.ndarray]], columns: int) -> np.ndarray:
     """Return one picture (H, W, 3), RGB, of several with their titles, ``columns`` in a row."""
-    columns = min(columns, len(pictures))
-    rows = math.ceil(len(pictures) / columns)
-    shapes = [picture.shape[1] / picture.shape[0] for _, picture in pictures]
-    # A column is as wide as its widest picture needs, in heights of a row.
-    widths = [max(shapes[i::columns]) for i in range(columns)]
-    height = 4.5 * columns / sum(widths)
-    size = height * sum(widths), (min(height, 9.) + 0.4) * rows
-    figure = Figure(figsize=size, dpi=200, layout='constrained')  # labels of large photographs are still read
-    axes = figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat
-    for axis in axes:
-        axis.axis('off')
-    for axis, (title, picture) in zip(figure.axes, pictures):
-        axis.imshow(picture)
-        axis.set_title(title, fontsize=10, font=Path(find_font()), parse_math=False)
-    return _pixels(figure)
+    side, columns = max(max(picture.shape[:2]) for _, picture in pictures), min(columns, len(pictures))
+    canvas = Image.new('RGB', (columns * side, math.ceil(len(pictures) / columns) * (side + TITLE)), 'white')
+    for i, (title, picture) in enumerate(pictures):
+        left, top = i % columns * side, i // columns * (side + TITLE)
+        ImageDraw.Draw(canvas).text((left + 8, top + 4), title, 'black', ImageFont.truetype(find_font(), TITLE - 12))
+        canvas.paste(Image.fromarray(picture), (left, top + TITLE))
+    return np.asarray(canvas)
 
 
 def save(picture: np.ndarray, path: Path) -> None:
     """Write a picture (H, W, 3), RGB, or a label map (H, W), uint8; PNG has no quality."""
     with atomic_path(path) as partial:
         Image.fromarray(np.ascontiguousarray(picture)).save(partial, quality=90)
-
-
-def _classes(image: np.ndarray, best: Sequence[tuple[str, float]]) -> np.ndarray:
-    """Draw an image beside the bars of its most probable classes."""
-    figure = Figure(figsize=(9, 4.5), layout='constrained')
-    left, right = figure.subplots(1, 2)
-    left.imshow(image)
-    left.axis('off')
-    bars = right.barh(range(len(best)), [score for _, score in best])
-    right.set(xlim=(0, 1.1), xlabel='probability')
-    right.set_yticks(range(len(best)), [name for name, _ in best], font=Path(find_font()), parse_math=False)
-    right.bar_label(bars, fmt='%.2f', padding=3)
-    right.invert_yaxis()
-    return _pixels(figure)
 
 
 def regions(labels: np.ndarray, number: int) -> sv.Detections:
@@ -178,10 +153,3 @@ def visible(image: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(image[..., ::-1])
     first = image[..., [0, 1, 2] if image.shape[2] >= 3 else [0, 0, 0]].astype(np.float32)
     return ((first - first.min()) / max(float(np.ptp(first)), 1e-9) * 255).astype(np.uint8)
-
-
-def _pixels(figure: Figure) -> np.ndarray:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3]

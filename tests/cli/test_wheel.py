@@ -68,5 +68,5 @@ def test_every_recipe_and_tool_is_in_the_wheel(installed):
     files = [ROOT / 'model-index.yml', *(ROOT / 'configs').rglob('*.py'), *(ROOT / 'tools').glob('*.*')]
     for file in files:
         assert (installed / 'cvt_dense/.mim' / file.relative_to(ROOT)).read_bytes() == file.read_bytes()
-    for command in ('test', 'predict', 'export', 'convert-checkpoint', 'get-flops', 'plot'):
+    for command in ('test', 'predict', 'export', 'convert-checkpoint'):
         assert (installed / f'bin/cvt-{command}').is_file()

@@ -29,7 +29,7 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
     folder, output = run
     assert unexplained(folder / 'my run') == []
     of_other_tests = ['preempted.pth', 'nonfinite_iterN_rankR.pth', 'test/TIME/TIME.log', 'test/TIME/TIME.json',
-                      'test/TIME/vis_data/', 'predictions/', 'curves.png']
+                      'test/TIME/vis_data/', 'predictions/']
     assert missing(folder / 'my run') == of_other_tests
     text = output[output.index('last:'):]
     results = re.findall(r'Epoch\(val\) \[(\d)\].*?accuracy/top1: ([\d.]+)', output)
@@ -37,7 +37,7 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
     value, file = re.search(r'best: +accuracy/top1 ([\d.]+), (.*/best_accuracy_top1_epoch_\d.pth)', text).groups()
     assert float(value) == max(float(result) for _, result in results) and Path(file).is_file()
     commands = {name: shlex.split(line) for name, line in re.findall(
-        r'^ +(test|predict|plot|browse|errors): +python (.*)$', text, re.M)}
+        r'^ +(test|predict|browse|errors): +python (.*)$', text, re.M)}
 
     def run_command(name, *options, **words):
         script, *arguments = [words.get(word, word) for word in commands[name]]
@@ -52,7 +52,6 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
     assert len(list((folder / 'my run').glob('*/*.log'))) == len(list((folder / 'my run').glob('test/*/*.log'))) == 1
     run_command('predict', IMAGE_OR_FOLDER=str(folder / 'data/val/dark/000.png'))
     assert (folder / 'my run/predictions/000.png').is_file()
-    run_command('plot')
     assert unexplained(folder / 'my run') == [] and missing(folder / 'my run') == of_other_tests[:2]
 
 
