@@ -92,6 +92,20 @@ def test_arch_and_pretrained(read, template, arch, weights):
     assert cfg.model.backbone.init_cfg is None and not cfg.model.backbone.norm_eval
 
 
+@pytest.mark.parametrize('template, setting, values', [
+    ('maskrcnn_cvt13_custom', 'model.train_cfg.rpn.sampler.num', (256, 64)),
+    ('gfl_cvt13_custom', 'model.bbox_head.stacked_convs', (4, 2)),
+    ('upernet_cvt13_custom', 'model.decode_head.channels', (512, 64)),
+    ('cvt13_custom', 'model.backbone.out_type', ('cls_token', 'avg_featmap')),
+    ('gfl_cvt13_custom', 'optim_wrapper.optimizer.type', ('AdamW', 'timm.optim.Muon'))])
+def test_a_size_has_its_own_values(read, template, setting, values):
+    for arch, value in zip(('cvt-13', 'cvt-nano'), values):
+        found = read(template, arch=arch)
+        for name in setting.split('.'):
+            found = found[name]
+        assert found == value
+
+
 def test_a_small_detector_starts_from_the_published_one_and_keeps_the_classes_with_equal_names(tmp_path, shapes):
     """All of its tensors are loaded but the rows of new classes; a weight file for the backbone turns it off."""
     annotations = json.loads((shapes / 'detection/annotations/instances_train.json').read_text())
