@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from timm.layers import BatchNormAct2d
+from timm.layers import BatchNormAct2d, Mlp
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..models.attention import QuickGELU
 from ..models.task import task_of
 from . import operators, tracing
 
@@ -183,6 +184,8 @@ def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
                 activations.append((module, name, nn.Sequential(child.drop, child.act)))
             elif hasattr(child, 'map_roi_levels'):
                 setattr(module, name, Regions(child))
+            elif isinstance(child, Mlp) and isinstance(child.act, QuickGELU):
+                fold_factor(child)
     settings = {id(part.test_cfg): part.test_cfg for part in model.modules()
                 if 'nms' in (getattr(part, 'test_cfg', None) or {})}
     for cfg in settings.values():
@@ -197,6 +200,15 @@ def make_exportable(model: nn.Module, part: str = 'model') -> nn.Module:
         if isinstance(getattr(module, name), nn.Identity):  # in place of a norm that contained its activation
             setattr(module, name, activation)
     return model
+
+
+@torch.no_grad()
+def fold_factor(mlp: Mlp) -> None:
+    """Turn QuickGELU into SiLU by scaling the linear layers, without which ONNX Runtime takes half as long again."""
+    mlp.fc1.weight.mul_(QuickGELU.factor)
+    mlp.fc1.bias.mul_(QuickGELU.factor)
+    mlp.fc2.weight.div_(QuickGELU.factor)
+    mlp.act = nn.SiLU()
 
 
 class AnySizePool(nn.Module):
