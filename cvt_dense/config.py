@@ -37,6 +37,8 @@ READ_NEARLY = {
         'allowed_border assigner crop_size filter_low_score filter_thr iou_thr mask_size mask_thr mask_thr_binary '
         'max_num max_per_img max_per_image min_bbox_size mode nms nms_post nms_pre nms_thr num_points pos_weight '
         'rcnn rpn rpn_proposal sampler score_thr stride update_thr')}
+# Settings of transforms that must be tuples; a JSON file and an option in brackets have lists.
+SIZES = {'crop_size', 'img_scale', 'scale', 'scales', 'size'}
 VARIABLE = 'a variable of the file, which has already computed other settings from it: edit a copy, or set those'
 ASSIGNED = re.compile(r'^(\w+(?:, *\w+)*) = ', re.M)  # the names of a line of a config file
 
@@ -87,6 +89,9 @@ def override(cfg: Config, options: dict[str, Any] | None = None, data_root: str 
             raise UserError(f'--data-root {data_root!r} is not a folder. Give the folder of the data set.')
         redirect_data_root(cfg, data_root)
     read_class_names(cfg)
+    for node in dicts([cfg[key] for key in cfg if key.endswith(('_dataloader', '_pipeline'))]):
+        for key in SIZES & node.keys():
+            node[key] = _with_tuples(node[key], key)
     if cfg.get('backend_args'):
         set_file_backend(cfg, cfg.backend_args)
     return cfg
@@ -130,6 +135,14 @@ def _check_option(cfg: dict[str, Any], option: str) -> None:
         meant = ' or '.join('.'.join([name, *rest]) for name in near)
         text = f'{top!r} is {VARIABLE}' if top in cfg else f'nothing reads {top!r}'
         raise UserError(f'--cfg-options {option}: {text}.{f" Did you mean {meant}?" * bool(near)}')
+
+
+def _with_tuples(value: Any, key: str = '') -> Any:
+    """Return a size or a list of sizes, each a tuple; the numbers of ``scales`` are sizes of their own."""
+    if not isinstance(value, list):
+        return value
+    is_size = key != 'scales' and all(isinstance(side, (int, float)) for side in value)
+    return tuple(value) if is_size else [_with_tuples(child) for child in value]
 
 
 def redirect_data_root(cfg: Config, data_root: str) -> str:

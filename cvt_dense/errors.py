@@ -49,7 +49,8 @@ def check_argument(name: str, value: Any, kind: Any) -> None:
     if Any in types or kind is inspect.Parameter.empty or not all(isinstance(part, type) for part in types):
         return
     fits = (int, float) if float in types else ()
-    right = isinstance(value, (*types, *fits)) and (bool in types or not isinstance(value, bool))
+    right = isinstance(value, (*types, *fits)) and all(  # a bool is an int, a text a sequence
+        own in types or not isinstance(value, own) for own in (bool, str))
     if isinstance(value, dict) and dict[str, Any] in kinds and (numbers := [key for key in value if key != str(key)]):
         raise UserError(f'{name} has the keys {numbers}: allowed are texts.')
     if not right and not any(value is choice or value == choice for choice in choices):

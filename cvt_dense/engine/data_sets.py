@@ -15,7 +15,8 @@ from ..images import read_header
 def leaves(data_set: Any) -> list[Any]:
     """Return the data sets that a wrapper such as ConcatDataset joins, or the data set itself."""
     inner = getattr(data_set, 'datasets', None) or ([data_set.dataset] if hasattr(data_set, 'dataset') else [])
-    return [leaf for child in inner for leaf in leaves(child)] or [data_set]
+    return [leaf for child in inner for leaf in leaves(child)] or [
+        getattr(data_set, '_dataset', data_set)]  # MMEngine's, inside of num_batch_per_epoch
 
 
 def transforms_of(leaf: Any) -> list[Any]:

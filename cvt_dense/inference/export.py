@@ -56,6 +56,8 @@ def export(model: Model, file: str | Path, *, size: Sequence[int] | None = None,
     """
     file, cfg = Path(file), model.cfg
     check_format(file, precision)
+    if calibrate < 1:
+        raise UserError(f'calibrate={calibrate}: allowed is a number of images from 1.')
     network = model.network
     if next(network.parameters()).device.type != 'cpu':
         network = copy.deepcopy(network).cpu()

@@ -1,16 +1,17 @@
 """Train and test: the whole way from the settings of a run to its result."""
 import gc
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import checked
 from .distributed import on_first_process, setup_distributed
 from .runs import TestRun, TrainRun
 from .settings import read_test, read_training
 from .work_dir import claim, move_aside
 
 if TYPE_CHECKING:
-    from ..engine.hooks.callback import Callback
     from ..engine.runner import CvTRunner
 # PyTorch and the packages of the data sets take seconds to import: only after mistakes that need none of them.
 
@@ -40,7 +41,9 @@ class Trained:
                 for point in Curves(self.folder, allow_none=True).points]
 
 
-def train(config: str | Path, callback: 'Callback | None' = None, **settings: Any) -> Trained:
+@checked
+def train(config: str | Path, callback: Callable[[int, dict[str, float]], Any] | None = None,
+          **settings: Any) -> Trained:
     """Train the network of a config.
 
     An interrupt (Ctrl-C, SIGTERM) saves a checkpoint and returns; ``resume='auto'`` continues the run.
@@ -75,6 +78,7 @@ def train(config: str | Path, callback: 'Callback | None' = None, **settings: An
     return Trained(folder, last and Path(last), best, metrics, runner.iter < runner.max_iters)
 
 
+@checked
 def test(config: str | Path, checkpoint: str | Path | None = None, **settings: Any) -> dict[str, float]:
     """Test a checkpoint, or a file of :func:`cvt_dense.export`, and return the metrics.
 
@@ -93,7 +97,7 @@ def test(config: str | Path, checkpoint: str | Path | None = None, **settings: A
     return {name: value.item() if hasattr(value, 'item') else value for name, value in metrics.items()}  # of NumPy
 
 
-def start_training(run: TrainRun, callback: 'Callback | None' = None) -> 'CvTRunner':
+def start_training(run: TrainRun, callback: Callable[..., Any] | None = None) -> 'CvTRunner':
     """Return the Runner of a training, with its model and its data; see :func:`train`."""
     cfg = read_training(run)
     from ..annotations.data_sets import check_annotations

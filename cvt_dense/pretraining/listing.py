@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from mmengine import fileio
 from mmengine.logging import print_log
 
-from ..annotations.names import are_splits, is_rubbish
+from ..annotations.names import are_splits, is_no_class, is_rubbish
 from ..errors import listed
 from ..images import SUFFIXES, files_below, find_missing, is_image
 
@@ -76,6 +76,10 @@ def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[I
     empty = [name for name in by_class if not by_class[name]]
     if empty:
         raise ValueError(f'{len(empty)} class folders in {root!r} hold no image: {listed(empty)}. Remove or fill them.')
+    void = [] if classes else [*filter(is_no_class, by_class)]
+    if void:
+        raise ValueError(f'{root!r} has class folders whose names say that they are no class: {listed(void)}. Remove '
+                         'them, or name all classes in metainfo.classes.')
     names = list(classes or _class_names(by_class))
     numbers: dict[str | int, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
     unknown = sorted(by_class.keys() - numbers)

@@ -1,5 +1,7 @@
 """The commands of an installed package are named as the tools' files and as the modules of cvt_dense.cli."""
 import re
+import subprocess
+import sys
 import tomllib
 
 from load_tool import ROOT, load_tool
@@ -17,3 +19,8 @@ def test_commands_are_named_as_the_files_and_on_their_page():
     page = (ROOT / 'tools/README.md').read_text()
     assert set(re.findall(r'^- \*\*(\w+)\.py', page, re.M)) == files - CHECKOUT_ONLY
     assert all(f'`{name}.py`' in page for name in CHECKOUT_ONLY)
+
+
+def test_modules_are_no_commands():
+    """They would end with exit code 0 and have done nothing."""
+    assert subprocess.run([sys.executable, '-m', 'cvt_dense.cli.train', 'mine.py'], cwd=ROOT).returncode

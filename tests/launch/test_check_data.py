@@ -78,7 +78,9 @@ DETECTION = [
     (dict(train_dataloader__dataset__metainfo=None), 'classes'),  # CocoDataset's own 80
     (dict(val_dataloader__dataset__ann_file=[VAL, TRAIN]), 'val_dataloader.*ann_file'),
     (dict(val_evaluator__ann_file='{data}/' + TRAIN), r'val_evaluator\.ann_file'),
-    (dict(val_dataloader__dataset__indices=2), r'val_evaluator\.ann_file.* 4 .* 2:.*indices.*val_dataloader'),
+    (dict(val_dataloader__dataset__indices=2), r'val_evaluator\.ann_file.* 4 .* 2,.*indices.*val_dataloader'),
+    (dict(val_dataloader__dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict(recipe(
+        'maskrcnn_cvt_nano_shapes').val_dataloader.dataset, indices=2))), r'val_evaluator\.ann_file.* 4 .* 2 '),
     (dict(val_dataloader__batch_size=3, val_dataloader__drop_last=True), 'drop_last'),
     (dict(val_dataloader=None), 'val_dataloader.*val_cfg'),
     (dict(train_dataloader__dataset__filter__min_size=9), 'train_dataloader.*filter'),
@@ -95,6 +97,7 @@ SEGMENTATION = [
     (functools.partial(fill, value=9), r'train_dataloader.*\[9\]'),
     (lambda data: Image.new('RGB', (64, 64)).save(next((data / MAPS).glob('*.png'))), 'png'),
     (unlink(MAPS), '1 of 8 files .*data_prefix'),
+    (dict(train_dataloader__num_batch_per_epoch=1, train_dataloader__dataset__seg_map_suffix='.tif'), 'of 8 files'),
     *((functools.partial(fill, value=value, size=(64, 64), number=None), 'ignored') for value in (0, 255))]
 
 

@@ -1,4 +1,6 @@
 """What tools/train.py and tools/test.py do to a config."""
+from typing import Any
+
 import pytest
 from load_tool import ROOT
 from mmengine.config import Config
@@ -48,6 +50,18 @@ def test_data_root_in_wrappers_evaluators_and_below_the_old_one():
     cfg.val_dataloader.dataset.data_root = '/elsewhere'
     with pytest.raises(UserError, match='elsewhere'):  # has no folder in common with the others
         redirect_data_root(cfg, 'new')
+
+
+@pytest.mark.parametrize('name', ['dino_cvt13_coco', 'upernet_cvt13_ade20k', 'mask2former_cvt13_ade20k'])
+def test_sizes_of_a_json_config_are_tuples(name, tmp_path):
+    """As transforms want them; ``scales`` is a list, of tuples or of numbers."""
+    def sizes(cfg: Config) -> dict[str, Any]:
+        return {path: value for path, value in values(cfg._cfg_dict.get('train_dataloader'))
+                if path.split('.')[-1] in ('scale', 'scales', 'crop_size')}
+
+    cfg = recipe(name)
+    cfg.dump(tmp_path / 'a.json')
+    assert sizes(cfg) and sizes(read_config(str(tmp_path / 'a.json'))) == sizes(cfg)
 
 
 def test_data_roots_beside_each_other():

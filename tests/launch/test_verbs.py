@@ -65,3 +65,14 @@ def test_a_mistake_writes_nothing(config, tmp_path, settings, named):
     with pytest.raises(UserError, match=named):
         cvt_dense.train(config, work_dir=tmp_path / 'run', **settings).curves
     assert not (tmp_path / 'run').exists()
+
+
+def test_arguments_that_the_verbs_do_not_take(config):
+    """They would be found after the training or in the middle of an export, or take the letters of a text for names."""
+    model = cvt_dense.load('cvt_dense://cvt-nano')
+    for call, name in ((lambda: cvt_dense.train(config, 'print'), 'callback'), (lambda: cvt_dense.test(None), 'config'),
+                       (lambda: cvt_dense.export(model, 'a.onnx', keep='head'), 'keep'),
+                       (lambda: cvt_dense.export(model, 'a.onnx', calibrate=0), 'calibrate'),
+                       (lambda: cvt_dense.export(model, 'a.onnx', report=None), 'report')):
+        with pytest.raises(UserError, match=f'^{name}='):
+            call()

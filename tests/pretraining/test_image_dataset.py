@@ -4,6 +4,7 @@ import pickle
 import random
 import shutil
 import tarfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,13 @@ def test_class_folders(root, capsys):
         ImageDataset(str(root), 'train', transform=dict(input_size=24))
     with pytest.raises(ValueError, match='parts'):
         ImageDataset(str(root), '', transform=dict(input_size=24))
+    for name in ('void', 'background'):  # which may be a class of its own
+        (root / 'val/beagle').rename(root / 'val' / name)
+        with pytest.raises(ValueError, match=r'void\.') if name == 'void' else nullcontext():
+            ImageDataset(str(root), 'val', transform=dict(input_size=24))
+        shutil.move(root / 'val' / name, root / 'val/beagle')
+    (root / 'val/beagle').rename(root / 'val/void')  # that a user names is one
+    ImageDataset(str(root), 'val', transform=dict(input_size=24), metainfo=dict(classes=(*CLASSES, 'void')))
 
 
 @pytest.mark.parametrize('layout', ['list', 'tar', 'tar file per class'])

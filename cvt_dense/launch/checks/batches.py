@@ -44,16 +44,17 @@ def check_scored(built: Built) -> None:
                  and str(node.get('ann_file')).endswith('.json') and os.path.isfile(node['ann_file'])
                  and not node.get('format_only')}
         counts = {file: len(fileio.load(file).get('images', ())) for file in files}
-        indices = {*chain(*islice(loader.batch_sampler, len(loader)))} if files else ()
-        read = {dataset.get_data_info(i).get('img_path', i) for i in indices}  # an image that is read twice counts once
+        indices = chain(*islice(loader.batch_sampler, len(loader))) if files else ()
+        read = [dataset.get_data_info(i).get('img_path', i) for i in indices]
         if files and 'dataset_prefixes' in evaluator:  # each metric scores a data set of its own
             counts = {min(files): sum(counts.values())}
         for file, number in counts.items():
-            if number and -(-number // get_world_size()) != len(read):
+            if number and not -(-number // get_world_size()) == len(read) == len({*read}):
                 raise UserError(
-                    f'{files[file]}.ann_file={file!r} lists {number} images, which are all scored, but a process reads '
-                    f'{len(read)}: remove dataset.indices, num_batch_per_epoch, drop_last, a wrapper that repeats, or '
-                    f'filter_cfg (test_mode=True) of {stage}_dataloader, or give both a file of the same images.')
+                    f'{files[file]}.ann_file={file!r} lists {number} images, which are all scored once, but a process '
+                    f'reads {len(read)}, {len({*read})} different ones: remove dataset.indices, num_batch_per_epoch, '
+                    f'drop_last, a wrapper that repeats, or filter_cfg (test_mode=True) of {stage}_dataloader, or give '
+                    'both a file of the same images.')
 
 
 def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], headers: dict[str, Header], built: Built,
