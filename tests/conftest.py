@@ -23,16 +23,21 @@ yapf_api.FormatCode = lambda text, **_: (text, True)
 runner.collect_env = functools.cache(runner.collect_env)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
-    # A file runs in one process of pytest-xdist, so the slow ones begin first.
-    items.sort(key=lambda item: item.get_closest_marker('slow') is None)
+    # A file runs in one process, and so does tests/deploy, whose exported files are shared. The longest come first.
+    def is_deploy(item) -> bool:
+        return item.path.parent.name == 'deploy'
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group('deploy' if is_deploy(item) else str(item.path)))
+    items.sort(key=lambda item: (item.get_closest_marker('slow') is None, not is_deploy(item)))
 
 
 @pytest.fixture(autouse=True)
-def _as_a_process_of_its_own(caplog):
+def _as_a_process_of_its_own():
     """Seed PyTorch; forget what another test of this process has left."""
     torch.manual_seed(0)
-    caplog.handler.setLevel(0)  # nncf.set_log_level sets pytest's handler to ERROR, for good
     forget_runs()
     if len(gc.get_objects()) > 100_000:
         # MMEngine collects garbage for each data set, and each time looks at every object of the imported packages.

@@ -47,8 +47,7 @@ CONFIGS = dict(
         'model.neck.num_outs': 2, 'model.bbox_head.in_channels': 8,
         'model.bbox_head.anchor_generator.strides': [8, 16], 'model.bbox_head.feat_channels': 8,
         'model.bbox_head.num_classes': 8, 'model.bbox_head.stacked_convs': 1, 'model.test_cfg.nms_pre': 40}),
-    cascade=('cascademaskrcnn_cvt13_coco_3x.py', {
-        **TWO_LEVELS, 'model.roi_head.mask_head.num_classes': 8, 'model.test_cfg.rpn.max_per_img': 100}))
+    cascade=('../benchmarks/heads/cascade.py', TWO_LEVELS))
 
 
 @dataclass
@@ -79,7 +78,7 @@ class Network:
         return data['inputs'][..., :images.shape[2], :images.shape[3]]
 
 
-HEADS = dict(atss='atss/atss_r50_fpn_1x_coco.py', fcos='fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py',
+HEADS = dict(fcos='fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py',
              gfl='gfl/gfl_r50_fpn_1x_coco.py', rtmdet='rtmdet/rtmdet_l_8xb32-300e_coco.py')
 
 
@@ -108,9 +107,6 @@ def network(tmp_path_factory):
             cfg.merge_from_dict(copy.deepcopy(options))
             if task in HEADS:
                 use_head(cfg, task)
-            if task == 'cascade':
-                cfg.model.roi_head.update(num_stages=2, stage_loss_weights=[1, 0.5], bbox_head=[
-                    dict(node, fc_out_channels=16, num_classes=8) for node in cfg.model.roi_head.bbox_head[:2]])
             cfg.dump(folder / f'{task}.py')
             init_default_scope(cfg.get('default_scope') or 'mmengine')
             torch.manual_seed(0)
