@@ -210,8 +210,8 @@ class Process:
         return self.text()
 
     def group_is_alive(self) -> bool:
-        """Return whether the group has a process after 10 seconds; init may need these to clear away ended ones."""
-        for _ in range(100):
+        """Return whether the group has a process after a minute; init may need a while to clear away ended ones."""
+        for _ in range(600):
             try:
                 os.killpg(self.popen.pid, 0)
             except ProcessLookupError:

@@ -138,6 +138,12 @@ def segmentor(network):
 
 
 @pytest.fixture(scope='session')
+def detector(network):
+    """The exporter of Mask R-CNN for any size."""
+    return network('detection').exporter((64, 96), dynamic=None)
+
+
+@pytest.fixture(scope='session')
 def files(tmp_path_factory, exporter, segmentor):
     """Exported files by name: 'classifier' and 'segmentor'."""
     folder = tmp_path_factory.mktemp('files')

@@ -185,12 +185,6 @@ def test_joined_data_sets_have_the_same_classes(data):
         build('detection', data, train_dataloader__dataset=joined)
 
 
-def test_a_package_that_an_augmentation_lacks(data, monkeypatch):
-    monkeypatch.setattr('mmdet.datasets.transforms.transforms.Compose', None)
-    with pytest.raises(UserError, match='albumentations'):
-        build('detection', data, train_dataloader__dataset__pipeline=[dict(type='Albu', transforms=[])])
-
-
 def test_several_data_sets_are_scored_each_by_its_own_file(data):
     """One metric for both would take the images of one file for those of the other, whose ids are the same."""
     def number_of_images(files: int) -> int:
