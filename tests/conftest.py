@@ -35,9 +35,10 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def _as_a_process_of_its_own():
+def _as_a_process_of_its_own(caplog):
     """Seed PyTorch; forget what another test of this process has left."""
     torch.manual_seed(0)
+    caplog.handler.setLevel(0)  # nncf.set_log_level sets pytest's handler to ERROR, for good
     forget_runs()
     if len(gc.get_objects()) > 100_000:
         # MMEngine collects garbage for each data set, and each time looks at every object of the imported packages.
