@@ -18,7 +18,7 @@ from yapf.yapflib import yapf_api
 
 from cvt_dense.shapes import generate
 
-# Every run formats its config several times and asks the compilers for their versions, a third of its time here.
+# Every run formats its config several times and asks the compilers for their versions, half of its time here.
 yapf_api.FormatCode = lambda text, **_: (text, True)
 runner.collect_env = functools.cache(runner.collect_env)
 
