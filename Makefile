@@ -33,10 +33,10 @@ demo: setup
 	$(VENV)/bin/python tools/demo.py
 
 test: setup
-	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 quick: setup
-	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m 'not slow'
+	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 faults: setup
 	$(VENV)/bin/python tests/faults.py

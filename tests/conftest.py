@@ -23,15 +23,9 @@ yapf_api.FormatCode = lambda text, **_: (text, True)
 runner.collect_env = functools.cache(runner.collect_env)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
-    # A file runs in one process, and so does tests/deploy, whose exported files are shared. The longest come first.
-    def is_deploy(item) -> bool:
-        return item.path.parent.name == 'deploy'
-
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group('deploy' if is_deploy(item) else str(item.path)))
-    items.sort(key=lambda item: (item.get_closest_marker('slow') is None, not is_deploy(item)))
+    # A file runs in one process of pytest-xdist, so the slow ones begin first, and the exports as the slowest.
+    items.sort(key=lambda item: (item.get_closest_marker('slow') is None, item.path.parent.name != 'deploy'))
 
 
 @pytest.fixture(autouse=True)
