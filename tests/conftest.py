@@ -1,4 +1,5 @@
 """Shared fixtures: everything runs offline, seeded, on the CPU."""
+import functools
 import gc
 import os
 from pathlib import Path
@@ -12,13 +13,19 @@ for name in [name for name in os.environ if name.startswith(JOB)]:  # of a job a
 import pytest
 import torch
 from load_tool import forget_runs
+from mmengine.runner import runner
+from yapf.yapflib import yapf_api
 
 from cvt_dense.shapes import generate
 
+# Every run formats its config several times and asks the compilers for their versions, half of its time here.
+yapf_api.FormatCode = lambda text, **_: (text, True)
+runner.collect_env = functools.cache(runner.collect_env)
+
 
 def pytest_collection_modifyitems(items):
-    # A file runs in one process of pytest-xdist, so the slow ones begin first.
-    items.sort(key=lambda item: item.get_closest_marker('slow') is None)
+    # A file runs in one process of pytest-xdist, so the slow ones begin first, and the exports as the slowest.
+    items.sort(key=lambda item: (item.get_closest_marker('slow') is None, item.path.parent.name != 'deploy'))
 
 
 @pytest.fixture(autouse=True)

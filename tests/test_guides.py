@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import supervision as sv
@@ -267,39 +268,19 @@ def test_the_notebook_trains_tests_predicts_and_exports(shapes, tmp_path, monkey
 
 def test_a_search_trains_in_one_process(shapes, tmp_path, monkeypatch):
     """Of Optuna, which is not a dependency, only what the example calls."""
-    class Pruned(Exception):
-        pass
-
-    class Trial:
-        def __init__(self, number: int):
-            self.number, self.reported = number, []
-
-        def suggest_float(self, name, low, high, log=False):
-            return (low * high) ** 0.5 if log else (low + high) / 2
-
-        def report(self, value, step):
-            self.reported.append((step, value))
-
-        def should_prune(self):
-            return self.number == 1 and len(self.reported) == 1
-
-    results = []
-
-    def optimize(objective, n_trials):
-        for number in range(2):
-            trial = Trial(number)
-            try:
-                results.append((objective(trial), trial.reported))
-            except Pruned:
-                results.append(('pruned', trial.reported))
-
-    study = SimpleNamespace(optimize=optimize, best_trial=None)
-    monkeypatch.setitem(sys.modules, 'optuna', SimpleNamespace(create_study=lambda **_: study, TrialPruned=Pruned))
+    study = mock.Mock()
+    optuna = SimpleNamespace(create_study=lambda **_: study, TrialPruned=InterruptedError)
+    monkeypatch.setitem(sys.modules, 'optuna', optuna)
     monkeypatch.chdir(tmp_path)
     template = write_template(tmp_path, 'cvt13_custom', arch='cvt-nano', image_size=32, batch_size=4, max_iters=4)
     template.rename('mine.py')
     for fold in ('fold0', 'fold1'):
         shutil.copytree(shapes / 'classification', f'data/{fold}')
     runpy.run_path(ROOT / 'docs/examples/search.py')
-    (mean, complete), (pruned, reported) = results
-    assert len(complete) >= 2 and 0 <= mean <= 100 and pruned == 'pruned' and len(reported) == 1
+    objective = study.optimize.call_args.args[0]
+    whole, bad = (mock.Mock(number=i, **{'suggest_float.return_value': 0.1, 'should_prune.return_value': bool(i)})
+                  for i in range(2))
+    assert 0 <= objective(whole) <= 100 and whole.report.call_count >= 2
+    with pytest.raises(InterruptedError):
+        objective(bad)
+    assert bad.report.call_count == 1

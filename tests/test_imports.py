@@ -1,6 +1,5 @@
 """Who may import what, and that importing the package leaves the process as it was."""
 import ast
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,30 +59,6 @@ def test_imports_of_each_part(part, packages, allowed):
     names = [(file.name, name) for file in files for name in imports_of(file)
              if name.split('.')[0] not in sys.stdlib_module_names]
     assert files and not [pair for pair in names if under(pair[1], packages) != allowed]
-
-
-def private_names(file: Path):
-    """Names with one underscore that a file takes from other packages: attributes that no file of this one defines."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Attribute) and node.attr not in OWN_NAMES:
-            yield node.attr
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield from (node.module or '').split('.')
-
-
-OWN_NAMES = {node.attr if isinstance(node, ast.Attribute) else getattr(node, 'name', getattr(node, 'id', ''))
-             for file in FILES for node in ast.walk(ast.parse(file.read_text()))
-             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) or (
-                 isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store))}
-
-
-def test_private_names_of_dependencies_stand_in_the_table():
-    table = (PACKAGE.parent / 'CONTRIBUTING.md').read_text()
-    used = {name for file in FILES for name in private_names(file) if re.match('_[a-z]', name)}
-    assert used and not sorted(name for name in used if not re.search(rf'\b{name}\b', table))
-    sources = ''.join(file.read_text() for file in PACKAGE.parent.glob('[bct]*/**/*.py'))
-    named = {name for row in re.findall(r'^\| (`.*?) \|', table, re.M) for name in re.findall(r'\b_[a-z]\w*', row)}
-    assert named and not sorted(name for name in named if name not in sources)
 
 
 # What a process has that an import could replace: functions, classes and their methods, of modules that are loaded.

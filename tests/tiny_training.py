@@ -189,13 +189,15 @@ class Process:
                                           start_new_session=True, env={**os.environ, **env})
 
     def text(self) -> str:
-        return self.output.read_text()
+        return self.output.read_text(errors='replace')  # the last character may be written in part
 
     def wait_for(self, ready: Callable[[], bool], timeout: float = 300.) -> None:
         """Returns as soon as ``ready()``; fails if the command ends before."""
         end = time.monotonic() + timeout
+        ended = False
         while not ready():
-            assert self.popen.poll() is None and time.monotonic() < end, self.text()[-6000:]
+            assert not ended and time.monotonic() < end, self.text()[-6000:]
+            ended = self.popen.poll() is not None  # what it has written before is looked at once more
             time.sleep(0.002)
 
     def wait_for_text(self, text: str) -> None:
@@ -208,8 +210,8 @@ class Process:
         return self.text()
 
     def group_is_alive(self) -> bool:
-        """Return whether the group has a process after 10 seconds; init may need these to clear away ended ones."""
-        for _ in range(100):
+        """Return whether the group has a process after a minute; init may need a while to clear away ended ones."""
+        for _ in range(600):
             try:
                 os.killpg(self.popen.pid, 0)
             except ProcessLookupError:

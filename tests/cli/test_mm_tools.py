@@ -23,7 +23,8 @@ pytestmark = pytest.mark.slow
 PACKAGES = dict(
     mmdet=('detection', 'maskrcnn_cvt_nano_shapes', 'faster-rcnn', 'epoch_1.pth', {
         'train_cfg.max_epochs': 1, 'model.neck.in_channels': [32, 64, 128],
-        'model.roi_head.bbox_head.num_classes': 8, 'val_evaluator.metric': 'bbox', 'test_evaluator.metric': 'bbox',
+        'model.roi_head.bbox_head.fc_out_channels': 64, 'model.roi_head.bbox_head.num_classes': 8,
+        'val_evaluator.metric': 'bbox', 'test_evaluator.metric': 'bbox',
         'load_from': 'cvt_dense://cvt-nano-voc', 'default_hooks.checkpoint.type': 'cvt_dense.SafeCheckpointHook',
         'default_hooks.stop': dict(type='cvt_dense.StopHook'), 'custom_hooks': [dict(type='cvt_dense.SeedHook')],
         'default_hooks.resume': dict(type='cvt_dense.ResumeHook')}),
@@ -52,6 +53,10 @@ else:
 STEPS = """
 import json, os, runpy, sys
 import mmdet.apis, mmseg.apis
+from mmengine.runner import runner
+from yapf.yapflib import yapf_api
+env = runner.collect_env()  # once, as in conftest.py
+runner.collect_env, yapf_api.FormatCode = lambda: env, lambda text, **_: (text, True)
 assert 'cvt_dense.models' not in sys.modules
 for sys.argv in json.loads(sys.argv[1]):
     if not os.fork():

@@ -107,10 +107,10 @@ def test_a_thread_hides_its_own_prints_only(capsys):
 def test_threads_and_pickled_models_predict_alike(nano, photos, task):
     model = api.load(*nano[task], device='cpu')
     fresh = pickle.loads(pickle.dumps(model))
-    alone = [api.predict(model, photo) for photo in photos]
+    alone = [api.predict(model, photo) for photo in photos[:6]]
     assert not same(alone[0], alone[1])
     with ThreadPoolExecutor(4) as pool:
-        assert all(map(same, pool.map(lambda photo: api.predict(model, photo), photos * 3), alone * 3))
+        assert all(map(same, pool.map(lambda photo: api.predict(model, photo), photos[:6] * 2), alone * 2))
     for other in (fresh, pickle.loads(pickle.dumps(model))):
         assert same(api.predict(other, photos[0]), alone[0])
     with DefaultScope.overwrite_default_scope('mine'):  # as of a Runner that trains in this process

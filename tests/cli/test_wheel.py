@@ -45,15 +45,12 @@ def installed(tmp_path_factory):
 
 
 def test_packaged_weights(installed, tmp_path):
-    """Without a network: the models name what is in a photograph, and a template trains from the weights."""
+    """Without a network: the detector finds what is in a photograph, and a template trains from the classifier."""
     offline = dict.fromkeys(('HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'), 'http://127.0.0.1:9')
     skimage = pytest.importorskip('skimage.data')
-    Image.fromarray(skimage.coffee()).save(tmp_path / 'coffee.png')
     Image.fromarray(skimage.astronaut()).save(tmp_path / 'astronaut.png')
-    predict = installed / 'bin/cvt-predict'
-    for name, photograph, content in (('cvt-nano', 'coffee', 'espresso'), ('cvt-nano-voc', 'astronaut', 'person')):
-        output = run(predict, f'cvt_dense://{name}', f'{photograph}.png', cwd=tmp_path, site=installed, **offline)
-        assert content in output
+    assert 'person' in run(installed / 'bin/cvt-predict', 'cvt_dense://cvt-nano-voc', 'astronaut.png', cwd=tmp_path,
+                           site=installed, **offline)
     recipe = run(sys.executable, '-c', "import cvt_dense; print(cvt_dense.recipe('cvt_nano_tiny_imagenet.py'))",
                  cwd=tmp_path, site=installed).split()[-1]
     assert Path(recipe).is_relative_to(installed)

@@ -5,9 +5,8 @@ import shlex
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATA_SAMPLERS, MODELS, DefaultScope
-from templates_edited import ROOT, by_name, parsed, recipe
+from templates_edited import ROOT, parsed, recipe
 
 from cvt_dense.cli.options import parse_value
 from cvt_dense.config import dicts, merge_options
@@ -79,18 +78,6 @@ def test_builds_and_channels_match(case):
         heads = [getattr(model, key) for key in ('decode_head', 'auxiliary_head', 'rpn_head', 'bbox_head')
                  if key in cfg.model]
         assert heads and all(head(maps) is not None for head in heads)
-
-
-def test_parameter_groups_of_mask2former():
-    """No decay on BN, LN, biases, CLS token and queries; tests/engine/test_layer_decay.py tests other networks."""
-    cfg = recipe('mask2former_cvt13_ade20k')
-    model, wrapper = build(cfg), dict(cfg.optim_wrapper, type='OptimWrapper')
-    for key in ('dtype', 'loss_scale'):
-        wrapper.pop(key)
-    values = by_name(model, build_optim_wrapper(model, wrapper))
-    for key, param in model.named_parameters():
-        free = param.ndim < 2 or any(text in key for text in ('cls_token', 'query_embed', 'query_feat', 'level_embed'))
-        assert values[key][1] == (0. if free else wrapper['optimizer']['weight_decay']), key
 
 
 # -- pretraining and fine-tuning -------------------------------------------------------------------

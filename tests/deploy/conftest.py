@@ -47,8 +47,10 @@ CONFIGS = dict(
         'model.neck.num_outs': 2, 'model.bbox_head.in_channels': 8,
         'model.bbox_head.anchor_generator.strides': [8, 16], 'model.bbox_head.feat_channels': 8,
         'model.bbox_head.num_classes': 8, 'model.bbox_head.stacked_convs': 1, 'model.test_cfg.nms_pre': 40}),
-    cascade=('cascademaskrcnn_cvt13_coco_3x.py', {
-        **TWO_LEVELS, 'model.roi_head.mask_head.num_classes': 8, 'model.test_cfg.rpn.max_per_img': 100}))
+    cascade=('../benchmarks/heads/cascade.py', {  # with a single map, since each costs seconds
+        **TWO_LEVELS, 'model.neck.start_level': 1, 'model.neck.num_outs': 1,
+        'model.rpn_head.anchor_generator.strides': [8], 'model.roi_head.bbox_roi_extractor.featmap_strides': [8],
+        'model.roi_head.mask_roi_extractor.featmap_strides': [8]}))
 
 
 @dataclass
@@ -79,7 +81,7 @@ class Network:
         return data['inputs'][..., :images.shape[2], :images.shape[3]]
 
 
-HEADS = dict(atss='atss/atss_r50_fpn_1x_coco.py', fcos='fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py',
+HEADS = dict(fcos='fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py',
              gfl='gfl/gfl_r50_fpn_1x_coco.py', rtmdet='rtmdet/rtmdet_l_8xb32-300e_coco.py')
 
 
@@ -109,8 +111,7 @@ def network(tmp_path_factory):
             if task in HEADS:
                 use_head(cfg, task)
             if task == 'cascade':
-                cfg.model.roi_head.update(num_stages=2, stage_loss_weights=[1, 0.5], bbox_head=[
-                    dict(node, fc_out_channels=16, num_classes=8) for node in cfg.model.roi_head.bbox_head[:2]])
+                cfg.model.roi_head.update(num_stages=2, bbox_head=cfg.model.roi_head.bbox_head[:2])
             cfg.dump(folder / f'{task}.py')
             init_default_scope(cfg.get('default_scope') or 'mmengine')
             torch.manual_seed(0)
@@ -139,6 +140,12 @@ def segmentor(network):
     made = network('segmentation')
     images = [made.inputs(random_images((64, 48), 1, i)) for i in range(4)]
     return made.exporter((64, 48), dynamic=None, images=images)
+
+
+@pytest.fixture(scope='session')
+def detector(network):
+    """The exporter of Mask R-CNN for any size."""
+    return network('detection').exporter((64, 96), dynamic=None)
 
 
 @pytest.fixture(scope='session')

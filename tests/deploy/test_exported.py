@@ -226,14 +226,14 @@ def test_a_file_whose_classes_are_in_another_order(run, network, files, task, na
         run(task, files[name], options={'test_dataloader.dataset.metainfo.classes': names})
 
 
-def test_thresholds_of_a_detector_are_in_its_file(export, network, tmp_path):
+def test_thresholds_of_a_detector_are_in_its_file(detector, network, tmp_path):
     """That of the masks is the config's."""
-    export('detection', tmp_path / 'a.pt2', '--size', '64x64')
+    assert detector.export(tmp_path / 'a.onnx'), detector.lines
     config, prefix = str(network('detection').config), 'model.test_cfg.rcnn'
     for options in ({f'{prefix}.score_thr': 0.3}, {f'{prefix}.nms.iou_threshold': 0.9}, {f'{prefix}.max_per_img': 1}):
         with pytest.raises(UserError, match=next(iter(options))):
-            inference.load(config, tmp_path / 'a.pt2', cfg_options=options)
-    inference.load(config, tmp_path / 'a.pt2', cfg_options={f'{prefix}.mask_thr_binary': 0.3})
+            inference.load(config, tmp_path / 'a.onnx', cfg_options=options)
+    inference.load(config, tmp_path / 'a.onnx', cfg_options={f'{prefix}.mask_thr_binary': 0.3})
 
 
 def test_damaged_files_are_named(files, tmp_path):

@@ -22,10 +22,9 @@ def test_trainings_one_after_the_other_have_their_own_curves(tmp_path):
         assert len(losses) == ITERATIONS
 
 
-@pytest.mark.parametrize('setting, value', [('optim_wrapper.optimizer.lr', -1.)])
-def test_the_setting_that_is_refused_is_named(tmp_path, setting, value):
-    with pytest.raises(UserError, match=f'{setting.split(".")[0]} is refused'):
-        run(tmp_path, **{setting: value})
+def test_the_setting_that_is_refused_is_named(tmp_path):
+    with pytest.raises(UserError, match='optim_wrapper'):
+        run(tmp_path, **{'optim_wrapper.optimizer.lr': -1.})
 
 
 def test_a_training_in_a_thread(tmp_path):

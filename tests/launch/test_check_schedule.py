@@ -4,7 +4,7 @@ from engine.checkpoint.quick_runs import ITERATIONS, build, settings
 from launch.building import load
 from mmengine.hooks import Hook
 
-from cvt_dense.engine.schedules import learning_rates, planned_rates
+from cvt_dense.engine.schedules import planned_rates
 from cvt_dense.errors import UserError
 from cvt_dense.launch.checks.schedule import check_schedule
 
@@ -94,11 +94,3 @@ def test_the_curve_is_that_of_the_training(tmp_path, loop, unit):
     assert len(hook.rates) == curve.length * unit and max(hook.rates) == max(rate for _, rate in curve.points)
     assert curve.points[0][0] == 0 and curve.points[-1][1] == hook.rates[-1]
     assert [hook.rates[round(place * unit)] for place, _ in curve.points] == [rate for _, rate in curve.points]
-
-
-def test_the_curve_of_a_million_iterations_has_few_points():
-    schedules = [dict(type='LinearLR', start_factor=1e-3, end=5, convert_to_iter_based=True),
-                 dict(type='CosineAnnealingLR', begin=5, T_max=295, end=300, convert_to_iter_based=True)]
-    curve = learning_rates(schedules, 1e-3, True, 300, 5000)
-    assert [round(place) for place, _ in curve.points] == [0, 5, 300] and curve.end == curve.length == 300
-    assert curve.points[1][1] == pytest.approx(1e-3) and curve.points[2][1] < 1e-9

@@ -48,6 +48,7 @@ class FailingHook(Hook):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp('distributed')
     write_config(folder)
+    (folder / 'data/val/dark/000.png').unlink()  # so that one process evaluates an image less
     return folder
 
 
@@ -186,11 +187,9 @@ def test_slurm_queues_again_what_a_signal_has_stopped_and_nothing_else(tmp_path,
 # for COCO: others in the batch would change the rounding.
 SHORT = ['train_cfg.max_iters=2', 'train_cfg.val_interval=2']
 TASKS = dict(
-    classification=('cvt', 'epoch_1.pth', r'accuracy/top1: [\d.]+ .*raw/accuracy/loss: [\d.]+', [
-        'train_cfg.max_epochs=1', 'val_dataloader.batch_size=4', 'test_dataloader.batch_size=4']),
-    segmentation=('upernet_cvt', 'iter_2.pth', r'aAcc: [\d.]+ +mIoU: [\d.]+ +mAcc: [\d.]+', [
+    segmentation=('upernet_cvt', r'aAcc: [\d.]+ +mIoU: [\d.]+ +mAcc: [\d.]+', [
         *SHORT, 'model.decode_head.norm_cfg.type=SyncBN']),
-    detection=('maskrcnn_cvt', 'iter_2.pth', r'coco/bbox_mAP: .*coco/segm_mAP_l: \S+', [
+    detection=('maskrcnn_cvt', r'coco/bbox_mAP: .*coco/segm_mAP_l: \S+', [
         *SHORT, 'model.test_cfg.rcnn.score_thr=0.', 'val_dataloader.batch_size=1', 'test_dataloader.batch_size=1',
         'val_evaluator.outfile_prefix={}/two', 'test_evaluator.outfile_prefix={}/one']))
 
@@ -198,15 +197,13 @@ TASKS = dict(
 @pytest.mark.parametrize('task', TASKS)
 def test_evaluation_does_not_depend_on_the_number_of_processes(tmp_path, task):
     """With two processes, after a training with them, it is that of one."""
-    name, checkpoint, metric, options = TASKS[task]
-    data = generate(tmp_path / 'data', size=64, train=8, val=7, train_per_class=1, val_per_class=2) / task
-    for image in sorted(data.glob('val/star/*'))[:1]:  # one process gets an image less, as of the other tasks
-        image.unlink()
+    name, metric, options = TASKS[task]
+    data = generate(tmp_path / 'data', size=64, train=8, val=7, train_per_class=1, val_per_class=1) / task
     flags = (f'configs/{name}_nano_shapes.py', '--data-root', data, '--work-dir', tmp_path, '--cfg-options',
              'train_dataloader.batch_size=2', *(option.format(tmp_path) for option in options))
     with start_two('tools/train.py', *flags, output=tmp_path / 'two') as ranks:
         two = [rank.finish() for rank in ranks][0]
-    single = run_tool('test', flags[0], tmp_path / checkpoint, *flags[1:])
+    single = run_tool('test', flags[0], tmp_path / 'iter_2.pth', *flags[1:])
     metrics = [re.findall(metric, text) for text in (single, two)]
     assert len(metrics[0]) == 1 and metrics[0] == metrics[1]
     for kind in ('bbox', 'segm') if task == 'detection' else ():

@@ -13,23 +13,23 @@ FLAGS = ('--auto-scale-lr', '--amp', 'bf16', '--val-loss')
 TRACKERS = [dict(type='LocalVisBackend'), dict(type='TensorboardVisBackend')]
 
 
-def test_three_generations_of_a_dump_are_the_same_run(tmp_path):
+def test_a_dump_and_its_own_dump_are_the_same_run(tmp_path):
     config, runs = write_config(tmp_path), []
     config.write_text(f"{config.read_text()}\nvisualizer = dict(type='Visualizer', vis_backends={TRACKERS})\n")
     options = ('--cfg-options', 'optim_wrapper.accumulative_counts=2', 'train_cfg.max_epochs=2',
                'auto_scale_lr.base_batch_size=96')
-    for name in ('first', 'second', 'third'):
+    for name in ('first', 'second'):
         work_dir = tmp_path / name
         runs.append((work_dir, run_tool('train', config, '--work-dir', work_dir, *FLAGS, *options)))
         config, options = work_dir / 'tiny.py', ()
     dumps = [dict(Config.fromfile(work_dir / 'tiny.py').to_dict(), work_dir=None) for work_dir, _ in runs]
-    assert dumps[0] == dumps[1] == dumps[2]
+    assert dumps[0] == dumps[1]
     wrapper, scaling = dumps[0]['optim_wrapper'], dumps[0]['auto_scale_lr']
     assert (wrapper['type'], wrapper['dtype']) == ('cvt_dense.AutocastOptimWrapper', 'bfloat16')
     assert scaling == dict(base_batch_size=96, enable=True) and wrapper['optimizer']['lr'] == 2e-3
     rates = [re.findall(r'lr: ([\d.e+-]+)', output) for _, output in runs]
-    assert len(rates[0]) == 2 * 6 and rates[0] == rates[1] == rates[2]
-    assert differences(runs[0][0] / 'epoch_2.pth', runs[2][0] / 'epoch_2.pth') == []
+    assert len(rates[0]) == 2 * 6 and rates[0] == rates[1]
+    assert differences(*(work_dir / 'epoch_2.pth' for work_dir, _ in runs)) == []
     assert '5.0000e-04' in rates[0]  # of 2e-3, for 12 images * 2 accumulated of 96
     for work_dir, _ in runs:
         curves, = work_dir.glob('*/vis_data/config.py')

@@ -15,8 +15,8 @@ def build(arch: str, activation: str) -> ImageClassifier:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('arch, size', [('cvt-13', (224, 224)), ('cvt-21', (113, 158)), ('cvt-w24', (64, 64))])
-def test_logits_are_those_of_transformers(arch, size):
+def test_logits_are_those_of_transformers():
+    arch = 'cvt-13'
     with torch.device('meta'):
         ours = build(arch, 'GELU')
     ours = randomise(ours.to_empty(device='cpu'))
@@ -25,11 +25,10 @@ def test_logits_are_those_of_transformers(arch, size):
     with torch.device('meta'):
         theirs = transformers.CvtForImageClassification(config).eval()
     theirs.load_state_dict(convert(ours.state_dict(), 'huggingface'), strict=True, assign=True)
-    x = torch.randn(1, 3, *size)
+    x = torch.randn(1, 3, 113, 158)
     with torch.no_grad():
         expected = theirs(x).logits
         torch.testing.assert_close(ours(x), expected, rtol=0, atol=1e-5)
-        if size == (224, 224):
-            quick = build(arch, 'cvt_dense.QuickGELU').eval()
-            quick.load_state_dict(ours.state_dict())
-            assert (quick(x) - expected).abs().max() > 1e-3
+        quick = build(arch, 'cvt_dense.QuickGELU').eval()
+        quick.load_state_dict(ours.state_dict())
+        assert (quick(x) - expected).abs().max() > 1e-3

@@ -79,7 +79,6 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
 @pytest.mark.slow
 @pytest.mark.parametrize('template', DENSE)
 @pytest.mark.parametrize('arch, weights', [('cvt-13', 'hf://microsoft/cvt-13'), ('cvt-nano', 'cvt_dense://cvt-nano'),
-                                           ('cvt-w24', 'hf://microsoft/cvt-w24-384-22k'),
                                            ('timm:swin_tiny_patch4_window7_224', 'timm'), ('timm:resnet18', 'timm')])
 def test_arch_and_pretrained(read, template, arch, weights):
     """Necks and heads follow the width of the backbone's maps."""

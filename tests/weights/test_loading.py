@@ -191,8 +191,10 @@ def test_packaged_weights_start_a_backbone_and_a_classifier_that_knows_its_class
         load_weights_file('cvt_dense://cvt-13')
 
 
-def test_the_packaged_detector_finds_what_photographs_show():
+def test_the_packaged_models_find_what_photographs_show():
     data = pytest.importorskip('skimage.data')
+    classifier = inference.load('cvt_dense://cvt-nano', device='cpu')
+    assert 'espresso' in inference.predict(classifier, data.coffee()[..., ::-1])[0][0]
     model = inference.load('cvt_dense://cvt-nano-voc', device='cpu')
     photographs = dict(person=data.astronaut(), cat=data.chelsea(), motorbike=data.stereo_motorcycle()[0])
     for name, photograph in photographs.items():

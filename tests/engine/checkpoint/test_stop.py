@@ -17,7 +17,8 @@ pytestmark = pytest.mark.slow
 
 def test_signal_to_all_processes(tmp_path):
     """In an evaluation, with workers of both loaders that outlive an epoch: none may take the signal for its own."""
-    data = generate(tmp_path / 'shapes', train=8, val=16, train_per_class=1, val_per_class=1) / 'segmentation'
+    # The signal comes before the evaluation of so many images ends, also where this process has to wait.
+    data = generate(tmp_path / 'shapes', size=64, train=8, val=100, train_per_class=1, val_per_class=1) / 'segmentation'
     options = [f'{loader}_dataloader.{option}' for loader in ('train', 'val')
                for option in ('num_workers=1', 'persistent_workers=True')]
     options += ['train_cfg.max_iters=1000', 'param_scheduler.1.end=1000', 'train_cfg.val_interval=3',

@@ -61,7 +61,6 @@ ROWS = {
         'roi_head.mask_head.conv_logits.weight': lambda c, n: [c] if c < n else []},
     'retinanet_cvt13_coco': {
         'bbox_head.retina_cls.weight': lambda c, n: range(c, 9 * n, n) if c < n else []},
-    'gfl_cvt13_custom': {'bbox_head.gfl_cls.weight': lambda c, n: [c] if c < n else []},
     'dino_cvt13_coco': {
         'bbox_head.cls_branches.6.bias': lambda c, n: [c] if c < n else [],
         'dn_query_generator.label_embedding.weight': lambda c, n: [c] if c < n else []},
