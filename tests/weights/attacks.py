@@ -3,7 +3,9 @@
 Each of ``ATTACKS`` takes a valid state dict, the file to write, and a marker: a file that exists once code has run.
 """
 import io
+import pickle
 import struct
+import tarfile
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -44,6 +46,16 @@ def _save_changed(state_dict, path: Path, change: Callable[[bytes], bytes], comp
 
 def builtin_call_in_an_old_file(state_dict, path: Path, marker: Path) -> None:
     save(state_dict, touch(marker), path, _use_new_zipfile_serialization=False)
+
+
+def builtin_call_in_a_tar_file(state_dict, path: Path, marker: Path) -> None:
+    """PyTorch's first format."""
+    with tarfile.open(path, 'w', format=tarfile.PAX_FORMAT) as tar:
+        for name in ('storages', 'tensors', 'pickle'):
+            data = pickle.dumps(touch(marker), protocol=2)
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
 
 
 def chain_of_getattr(state_dict, path: Path, marker: Path) -> None:
@@ -106,4 +118,4 @@ ATTACKS = {
     **{name: lambda state_dict, path, marker, make=make: save(state_dict, make(marker), path)
        for name, make in PICKLED.items()},
     **{function.__name__: function for function in (
-        builtin_call_in_an_old_file, chain_of_getattr, compressed_archive)}}
+        builtin_call_in_an_old_file, builtin_call_in_a_tar_file, chain_of_getattr, compressed_archive)}}
