@@ -7,7 +7,6 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.structures import InstanceData, PixelData
 
-from cvt_dense.console import prints_to_log
 from cvt_dense.pretraining import ImageClassifier
 
 OBJECTS = 8  # an image of COCO has 7 objects, one of ADE20K 8 classes
@@ -17,7 +16,7 @@ def build_model(config: str, **backbone: Any) -> BaseModel:
     """Build the model of a config file with random weights, and with other settings of its backbone."""
     cfg = Config.fromfile(config)
     cfg.model.backbone.update(init_cfg=None, **backbone)
-    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'), prints_to_log():
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
         return revert_sync_batchnorm(MODELS.build(cfg.model))
 
 
