@@ -16,7 +16,6 @@ from mmengine.registry import HOOKS, MODEL_WRAPPERS, RUNNERS
 from mmengine.runner import Runner
 from mmengine.visualization import Visualizer
 from torch import nn
-from torch.utils.data import DataLoader
 
 from ..atomic import atomic_path
 from ..console import add_console_filter, prints_to_log
@@ -132,6 +131,7 @@ class CvTRunner(Runner):
 
     def train(self) -> Any:
         """Train, without the pretrained weights that a checkpoint replaces, and with ``compile`` of the backbone."""
+        self.save_config()
         model, options = unwrap(self.model), self.cfg.get('compile')
         leave_replaced_weights_out(model, self._load_from, self._resume)
         if hasattr(model, 'backbone') and (options is True or isinstance(options, dict)):
@@ -153,10 +153,13 @@ class CvTRunner(Runner):
             stop.after_train(self)
 
     def dump_config(self) -> None:
+        """Leave the config to :meth:`train`, because the run may still be refused when MMEngine calls this."""
+
+    def save_config(self) -> None:
         """Save the config of a training in its folder, unless it was read from that file."""
         saved = Path(self.work_dir, Path(self.cfg.filename or 'config.py').name)
         read_from_it = saved.exists() and self.cfg.filename and saved.samefile(self.cfg.filename)
-        if is_main_process() and isinstance(self._train_dataloader, DataLoader) and not read_from_it:
+        if is_main_process() and not read_from_it:
             with atomic_path(saved) as partial:
                 self.cfg.dump(partial)
 

@@ -37,7 +37,7 @@ def test_commands_metrics_and_pictures(demo):
         assert f'model.backbone.init_cfg.checkpoint={start}' in shlex.split(command)
     for folder, number in (('photographs', 3), ('predictions/classification', 8), ('predictions/detection', 2),
                            ('predictions/segmentation', 2)):
-        assert len([Image.open(path).load() for path in (work_dir / folder).iterdir()]) == number
+        assert len([Image.open(path).load() for path in (work_dir / folder).iterdir()]) == number + 1  # the overview
 
 
 def test_what_its_runs_leave(demo):

@@ -1,5 +1,5 @@
 """Slices give what MMSegmentation's sliding windows and unsliced prediction give; boxes across seams become one."""
-import dataclasses
+import copy
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def image(shapes):
 @pytest.mark.slow
 @pytest.mark.parametrize('overlap', (0., 0.2, 0.7))
 def test_label_map_as_mmsegmentation(models, image, monkeypatch, overlap):
-    model = dataclasses.replace(models['segmentation'])
+    model = copy.copy(models['segmentation'])
     model.pipeline = Compose([dict(type='mmseg.PackSegInputs')])
     predicted = api.predict(model, image, slice=64, overlap=overlap)
     stride = 64 - round(64 * overlap)
