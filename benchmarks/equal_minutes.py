@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torchvision.transforms.functional import pil_to_tensor
 
 from cvt_dense.atomic import write_atomically
-from cvt_dense.cli import train
 from cvt_dense.images import open_image
+from cvt_dense.launch.runs import TrainRun
 from cvt_dense.launch.start import start_training
 from cvt_dense.pretraining import ClassificationPreprocessor
 from cvt_dense.recipes import recipe
@@ -122,9 +122,7 @@ def start(config: Path, folder: Path, iterations: int, seed: int = 0) -> Runner:
     for stage in ('train', 'val'):  # no processes but this one, so that its CPU time has all the work
         options |= {f'{stage}_dataloader.num_workers': 0, f'{stage}_dataloader.persistent_workers': False}
     options |= {'visualizer.type': 'Visualizer', 'visualizer.name': folder.name}  # one of each name in a process
-    flags = argparse.Namespace(cfg_options=options)
-    return start_training(train.build_parser().parse_args(
-        [str(config), '--work-dir', str(folder), '--overwrite'], flags))
+    return start_training(TrainRun(config, work_dir=folder, overwrite=True, options=options))
 
 
 def measure(config: Path) -> float:
