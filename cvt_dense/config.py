@@ -33,6 +33,7 @@ READ_BELOW = {
 # Those of dicts that a class of the user's own may read too: there a key is wrong that is nearly one of them.
 READ_NEARLY = {
     r'.*\.filter_cfg': 'filter_empty_gt min_size bbox_min_size',
+    r'(.*\.)?custom_keys\..+': 'lr_mult decay_mult',
     r'model\.(.*\.)?(train|test)_cfg(\..*)?': (
         'allowed_border assigner crop_size filter_low_score filter_thr iou_thr mask_size mask_thr mask_thr_binary '
         'max_num max_per_img max_per_image min_bbox_size mode nms nms_post nms_pre nms_thr num_points pos_weight '
@@ -112,7 +113,7 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
     constructs = (cfg.get('optim_wrapper') or {}).get('constructor')
     for path, node in walk(cfg._cfg_dict):
         for pattern, known in (READ_BELOW | READ_NEARLY).items():
-            own = type_name(node) not in ('', 'ValLoop', 'TestLoop') or 'paramwise' in path and constructs
+            own = type_name(node) not in ('', 'ValLoop', 'TestLoop') or path.endswith('paramwise_cfg') and constructs
             for key in sorted(node.keys() - {*known.split()}) if re.fullmatch(pattern, path) and not own else ():
                 near = difflib.get_close_matches(key, known.split(), 1, 0.7)
                 if near or pattern in READ_BELOW:

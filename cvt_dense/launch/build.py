@@ -56,7 +56,9 @@ def prepare(cfg: Config, run: Run, checkpoint: str | None = None, trained: Train
     running.randomness = dict(running.get('randomness') or {})
     if running.randomness.get('seed') is None:
         running.randomness.seed = sync_random_seed()
-    return Built(run, cfg, running, changes, set_random_seed(**running.randomness), trained)
+    with refusals_of('randomness'):
+        seed = set_random_seed(**running.randomness)
+    return Built(run, cfg, running, changes, seed, trained)
 
 
 def adapt_to_machine(cfg: Config) -> list[str]:

@@ -43,6 +43,7 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'), ('cvt13_in1k', 'test_cfg.fp', 'fp16'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.min_sise', 'min_size'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.score_th', 'score_thr'),
+    ('maskrcnn_cvt13_coco', 'optim_wrapper.paramwise_cfg.custom_keys.neck.lr_mul', 'lr_mult'),
     ('cascademaskrcnn_cvt13_coco_3x', 'model.roi_head.bbox_head.num_classes', 'list')])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
     with pytest.raises(UserError, match=option) as error:
