@@ -20,4 +20,4 @@ def choose_palette(classes: Sequence[str]) -> list[tuple[int, int, int]]:
 def find_font() -> str:
     """Return the file of this machine's first font of :data:`FONTS`."""
     from matplotlib import font_manager
-    return font_manager.findfont(font_manager.FontProperties([*FONTS, 'DejaVu Sans']))
+    return font_manager.findfont(font_manager.FontProperties(family=[*FONTS, 'DejaVu Sans']))
