@@ -116,4 +116,6 @@ def compare_cvt(wanted: StateDict, tensors: StateDict, source: str, unused: Iter
 
     new = {name for name in wanted if name not in tensors and may_be_new(name)}
     left = {name for name in tensors if name not in wanted and may_be_unused(name)}
-    return compare(wanted, tensors, source, new | other_head, left | other_head | set(unused), ADVICE)
+    prefixes = [name.split('stage0.')[0] for name in tensors if '.stage0.patch_embed.' in name]
+    advice = f"CvT's tensors are under prefix={prefixes[0]!r} there: give it to init_cfg." if prefixes else ADVICE
+    return compare(wanted, tensors, source, new | other_head, left | other_head | set(unused), advice)

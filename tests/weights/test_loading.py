@@ -226,6 +226,8 @@ def test_other_names_shapes_and_networks(weights, tmp_path):
     refused({'conv1.weight': torch.zeros(1), 'layer1.0.conv1.weight': torch.zeros(1)}, tmp_path, 'file.pth')
     with pytest.raises(CheckpointError, match='with_cls_token'):
         CvT(ARCH).load_strictly(CvT(ARCH, with_cls_token=False).state_dict(), 'file.pth')
+    with pytest.raises(CheckpointError, match=r"prefix='model\.'"):
+        CvT(ARCH).load_strictly({f'model.{name}': value for name, value in CvT(ARCH).state_dict().items()}, 'file.pth')
 
 
 @pytest.mark.parametrize('change', [
