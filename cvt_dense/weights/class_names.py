@@ -42,6 +42,8 @@ def _of_config(config: Any) -> dict[str, list[str]]:
     if not isinstance(config, dict):
         return {}
     names, labels = config.get('label_names'), config.get('id2label')
+    if labels is None and isinstance(config.get('label2id'), dict):
+        labels = {str(number): name for name, number in config['label2id'].items()}
     if isinstance(labels, dict) and sorted(labels, key=str) == sorted(map(str, range(len(labels)))):
         names = [labels[str(number)] for number in range(len(labels))]
     if not isinstance(names, list) or all(re.fullmatch(r'LABEL_\d+', str(name)) for name in names):

@@ -40,6 +40,8 @@ FORMS = {
     'published': safetensors_file('cvt_dense', dataset_meta=dict(classes=NAMES)),
     'packaged': safetensors_file('cvt_dense', classes=NAMES),
     'transformers': with_config(safetensors_file('huggingface'), id2label=LABELS),
+    'transformers, by hand': with_config(safetensors_file('huggingface'), label2id={
+        name: number for number, name in enumerate(NAMES)}),
     'transformers, older': with_config(torch_file(), id2label=LABELS),
     'timm': with_config(safetensors_file('microsoft'), label_names=NAMES),
     'placeholders': with_config(safetensors_file('huggingface'), id2label={str(i): f'LABEL_{i}' for i in range(13)}),
