@@ -23,6 +23,7 @@ from ..classes import Classes
 from ..config import class_of, leaf_datasets
 from ..console import prints_to_log
 from ..engine import SaveLabelMapsHook
+from ..engine.data_sets import skip_unreadable_images
 from ..engine.hooks.announce import AnnounceHook
 from ..engine.runner import CvTRunner
 from ..errors import UserError, listed, refusals_of
@@ -178,6 +179,13 @@ def build_model(built: Built) -> None:
                       logger='current', level=30)
     with refusals_of('model'), prints_to_log():
         built.model = MODELS.build(copy.deepcopy(settings))
+
+
+def skip_unreadable(built: Built) -> None:
+    """Let the data sets skip images that cannot be read, in whose place an evaluation reads a black one."""
+    channels = getattr(getattr(built.model, 'backbone', None), 'in_channels', 3)
+    for loader in built.loaders.values():
+        skip_unreadable_images(loader.dataset, channels)
 
 
 def build_runner(built: Built) -> CvTRunner:

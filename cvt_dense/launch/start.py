@@ -101,9 +101,8 @@ def start_training(run: TrainRun, callback: Callable[..., Any] | None = None) ->
     """Return the Runner of a training, with its model and its data; see :func:`train`."""
     cfg = read_training(run)
     from ..annotations.data_sets import check_annotations
-    from ..engine.data_sets import skip_unreadable_images
     from ..engine.hooks.callback import CallbackHook
-    from .build import build_model, build_runner, load_data, prepare
+    from .build import build_model, build_runner, load_data, prepare, skip_unreadable
     from .checks.built import check
     setup_distributed(run.launcher, cfg)  # after these imports: modules would keep the process group, and its threads
     checkpoint = on_first_process(claim, cfg, run)
@@ -112,8 +111,7 @@ def start_training(run: TrainRun, callback: Callable[..., Any] | None = None) ->
     built = prepare(cfg, run, checkpoint)
     load_data(built, 'train', 'val')
     build_model(built)
-    for loader in built.loaders.values():
-        skip_unreadable_images(loader.dataset, getattr(getattr(built.model, 'backbone', None), 'in_channels', 3))
+    skip_unreadable(built)
     if run.check:
         on_first_process(check, built)
     if run.overwrite:
@@ -129,9 +127,8 @@ def start_test(run: TestRun) -> 'CvTRunner':
     """Return the Runner of a test, with its model and its data; see :func:`test`."""
     cfg = read_test(run)
     from ..annotations.data_sets import check_annotations
-    from ..engine.data_sets import skip_unreadable_images
     from ..inference.model import TrainedFile, build_trained
-    from .build import build_runner, load_data, prepare
+    from .build import build_runner, load_data, prepare, skip_unreadable
     from .checks.built import check
     from .wrap import wrap
     setup_distributed(run.launcher, cfg)
@@ -140,8 +137,7 @@ def start_test(run: TestRun) -> 'CvTRunner':
     built = prepare(cfg, run, trained=TrainedFile(str(run.checkpoint), run.runtime, run.amp))
     load_data(built, 'test')
     built.model = build_trained(built.cfg, built.trained, run.check)
-    for loader in built.loaders.values():
-        skip_unreadable_images(loader.dataset, getattr(getattr(built.model, 'backbone', None), 'in_channels', 3))
+    skip_unreadable(built)
     if run.check:
         on_first_process(check, built)
     wrap(built)

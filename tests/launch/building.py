@@ -5,8 +5,7 @@ from mmengine.config import Config
 
 from cvt_dense.annotations.data_sets import check_annotations
 from cvt_dense.config import check_paths
-from cvt_dense.engine.data_sets import skip_unreadable_images
-from cvt_dense.launch.build import build_model, load_data, prepare
+from cvt_dense.launch.build import build_model, load_data, prepare, skip_unreadable
 from cvt_dense.launch.checks.built import Built, check
 from cvt_dense.launch.runs import TrainRun
 
@@ -25,8 +24,7 @@ def build_run(cfg: Config, *stages: str, checked: bool = True) -> Built:
         check_annotations(cfg, stages)
     built = load(cfg, *stages)
     build_model(built)
-    for loader in built.loaders.values():
-        skip_unreadable_images(loader.dataset)
+    skip_unreadable(built)
     if checked:
         check(built)
     return built
