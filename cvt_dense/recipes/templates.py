@@ -3,6 +3,7 @@
 They return settings that change a template's ``_base_`` files, which name what is of MMDetection or MMSegmentation.
 """
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from mmengine.config import Config
@@ -58,6 +59,7 @@ def network(arch: str, pretrained: str | None) -> tuple[dict[str, Any], list[int
     return backbone, list(size.channels), size.get('width', 256)
 
 
+@cache
 def _size(arch: str) -> Config:
     return Config.fromfile(recipe(f'_base_/backbones/{SIZES[arch]}.py'))
 
