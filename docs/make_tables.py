@@ -25,7 +25,7 @@ PAGES = [ROOT / 'README.md', ROOT / 'configs/README.md', ROOT / 'tools/README.md
     page for page in (ROOT / 'docs').rglob('*.md') if page.parent.name not in ('generated', '_build'))]
 BLOCK = re.compile(r'(<!-- begin ([\w-]+) -->\n)(.*?)(<!-- end \2 -->)', re.S)
 TASKS = {'mmdet': 'Detection', 'mmseg': 'Segmentation'}  # by default_scope
-COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('browse', 'diagnose', 'convert_data'),
+COMMANDS = {'Train and test': ('train', 'test', 'predict'), 'Data and mistakes': ('diagnose', 'convert_data'),
             'Deploy': ('publish', 'export', 'convert_checkpoint')}
 API = {'cvt_dense': 'Functions', 'cvt_dense.launch.runs': 'Settings of runs',
        'cvt_dense.models.timm_backbone': "timm's networks", 'cvt_dense.engine': 'Parts of a training'}

@@ -1,4 +1,4 @@
-"""Shows the errors of a trained network: a page with tables, figures and pictures, and the same as JSON.
+"""Shows the errors of a trained network: a page with tables and pictures, and the same as JSON.
 
     python tools/diagnose.py CONFIG CHECKPOINT --data-root DIR
 
@@ -35,19 +35,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     with command_line.report_errors(OSError):
         check_report_folder(args)
         check_exists(args.checkpoint)
-        from ..engine.data_sets import leaves
         from ..launch.start import start_test
         from ..report.collect import CollectHook
-        from ..report.page import Report
         runner = start_test(command_line.settings_of(TestRun, args))
         runner.test_loop.evaluator.metrics.clear()  # the report measures by itself
         hook = CollectHook(runner.test_dataloader.dataset)
         runner.register_hook(hook)
         runner.test()
-        images = f'{len(hook.data_set)} {dict(val="validation", test="test")[args.split]} images'
-        roots = {leaf.data_root: None for leaf in leaves(hook.data_set) if leaf.data_root}
-        report = Report(' of '.join([f'Mistakes of {args.config} on {images}', *roots]))
-        hook.diagnose(report)
+        report = hook.diagnose(f'Mistakes of {args.config} on {args.split} images')
         report.summary.append(f'The weights are those of {args.checkpoint}.')
         page = report.write(args.out_dir)
     print(*report.summary, f'The report is {page}.', sep='\n')

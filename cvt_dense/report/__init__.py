@@ -1,4 +1,4 @@
-"""Reports of a training's data (``tools/browse.py``) and of a network's errors (``tools/diagnose.py``).
+"""The report of a network's errors (``tools/diagnose.py``), and the pictures of ``tools/predict.py``.
 
 A report is a folder with ``report.html``, which opens from disk without a server, the same content as
 ``report.json``, and the pictures. pycocotools and supervision measure detections, and scikit-learn classifications.

@@ -26,26 +26,20 @@ def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequenc
         """Return the numbers of the images that a mask chooses, the most confident one first."""
         return order[chosen[order]]
 
-    for i, image in enumerate(report.images):
-        image['note'] = f'{classes[labels[i]]}, predicted {classes[predicted[i]]} ({confidence[i]:.2f})'
-    hits = np.argsort(-probabilities, axis=1, kind='stable') == labels[:, None]
-    top = {k: 100 * hits[:, :k].any(1).mean() for k in (1, 5) if k == 1 or k < hits.shape[1]}
-    report.summary.append(f'{", ".join(f"Top-{k} is {value:.2f} %" for k, value in top.items())} of {len(labels)} '
-                          'images.')
+    report.notes = [f'{classes[label]}, predicted {classes[guess]} ({score:.2f})'
+                    for label, guess, score in zip(labels, predicted, confidence)]
+    report.summary.append(f'Top-1 is {100 * np.mean(labels == predicted):.2f} % of {len(labels)} images.')
 
     numbers, wrong = np.arange(len(classes)), labels != predicted
     precision, recall, f1, support = precision_recall_fscore_support(labels, predicted, labels=numbers, zero_division=0)
     missed, taken = ([most_confident(wrong & (kind == k)) for k in numbers] for kind in (labels, predicted))
-    report.add_section('Classes')
+    report.add_section('Classes', 'The lowest F1 comes first.')
     report.add_table(
         ['class', 'images', 'precision', 'recall', 'F1', 'missed', 'wrongly predicted'],
-        [[classes[k], int(support[k]), precision[k], recall[k], f1[k], Cell(len(missed[k]), missed[k]),
-          Cell(len(taken[k]), taken[k])] for k in np.argsort(f1, kind='stable')], 'The lowest F1 comes first.')
-
-    report.add_section('Confusion', 'Rows are annotated classes, columns predicted ones.')
+        [[classes[k], support[k], precision[k], recall[k], f1[k], Cell(len(missed[k]), missed[k]),
+          Cell(len(taken[k]), taken[k])] for k in np.argsort(f1, kind='stable')])
     report.add_confusion(confusion_matrix(labels, predicted, labels=numbers), classes,
                          lambda row, column: most_confident((labels == row) & (predicted == column)))
-
     report.add_section('Mistakes and suspects', 'Labels may be wrong where the annotated class has a low probability '
                        '(self-confidence, Northcutt et al. 2021, "Confident learning"). The network must not have been '
                        'trained on these images, or it will have learned the wrong labels.')

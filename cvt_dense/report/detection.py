@@ -13,78 +13,66 @@ from sklearn.metrics import precision_recall_curve
 
 from .page import Cell, Report, largest
 
-CAUSES = 'other class', 'repeated', 'misplaced', 'both', 'background', 'missed'  # TIDE: Cls, Dupe, Loc, Both, Bkg, Miss
-MISSED = CAUSES.index('missed')
 
+def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str]) -> COCOeval:
+    """Return pycocotools' accumulated evaluation of objects of all sizes.
 
-def evaluate(records: Sequence[dict[str, Any]], classes: Sequence[str], iou_type: str) -> COCOeval:
-    """Return pycocotools' accumulated evaluation; class ``k`` is category ``k + 1``, record ``i`` image ``i + 1``.
+    Class ``k`` is category ``k + 1``, and record ``i`` image ``i + 1``.
 
     Args:
         records: see :func:`diagnose`.
         classes: class names.
-        iou_type: 'bbox' or 'segm'.
     """
-    annotations, results = [], []
+    annotations, results, ids = [], [], itertools.count(1)
     for number, record in enumerate(records, 1):
-        for i, (box, label) in enumerate(zip(_xywh(record['gt_boxes']), record['gt_labels'])):
-            entry = dict(id=len(annotations) + 1, image_id=number, category_id=int(label) + 1, bbox=box,
-                         iscrowd=int(record['gt_crowd'][i]), area=float(record['gt_areas'][i]))
-            annotations.append(entry | (dict(segmentation=record['gt_masks'][i]) if record['gt_masks'] else {}))
-        for i, (box, label, score) in enumerate(zip(_xywh(record['boxes']), record['labels'], record['scores'])):
-            shape = dict(segmentation=record['masks'][i]) if iou_type == 'segm' else dict(bbox=box)
-            results.append(dict(image_id=number, category_id=int(label) + 1, score=float(score), **shape))
+        objects, found = record['truth'], record['predicted']
+        for box, label, crowd in zip(_xywh(objects), objects.class_id, objects.data['crowd']):
+            annotations.append(dict(id=next(ids), image_id=number, category_id=int(label) + 1, bbox=box,
+                                    area=box[2] * box[3], iscrowd=int(crowd)))
+        for box, label, score in zip(_xywh(found), found.class_id, found.confidence):
+            results.append(dict(image_id=number, category_id=int(label) + 1, bbox=box, score=float(score)))
     truth = COCO()
-    truth.dataset = dict(images=[dict(id=n, height=r['size'][0], width=r['size'][1]) for n, r in enumerate(records, 1)],
-                         annotations=annotations, categories=[dict(id=k + 1, name=c) for k, c in enumerate(classes)])
+    truth.dataset = dict(images=[dict(id=number + 1) for number in range(len(records))], annotations=annotations,
+                         categories=[dict(id=k + 1, name=name) for k, name in enumerate(classes)])
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
         truth.createIndex()
-        predicted = truth.loadRes(results) if results else COCO()
-        evaluation = COCOeval(truth, predicted, iou_type)
+        evaluation = COCOeval(truth, truth.loadRes(results) if results else COCO(), 'bbox')
+        evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, 1e10]], ['all']
         evaluation.evaluate()
         evaluation.accumulate()
-        evaluation.summarize()
     return evaluation
 
 
-def _xywh(boxes: Any) -> list[list[float]]:
-    return sv.xyxy_to_xywh(np.reshape(boxes, (-1, 4)).astype(float)).tolist()
+def _xywh(objects: sv.Detections) -> list[list[float]]:
+    return sv.xyxy_to_xywh(objects.xyxy.astype(float)).tolist()
 
 
-def average_precision(evaluation: COCOeval, iou: float | None = None, k: int | None = None, area: int = 0) -> float:
-    """Return the average precision in percent: of one class or all, one IoU or 0.5 to 0.95; NaN without objects.
+def average_precision(evaluation: COCOeval, iou: int | slice = slice(None), k: int | slice = slice(None)) -> float:
+    """Return the average precision of a class or all, NaN without objects.
 
     Args:
-        area: 0 all, 1 small, 2 medium, 3 large objects.
+        evaluation: see :func:`evaluate`.
+        iou: place of the IoU among 0.5, 0.55 to 0.95, or all.
+        k: class, or all.
     """
-    precision = evaluation.eval['precision']  # (IoU, recall, class, area, detections)
-    chosen = slice(None) if iou is None else [int(round((iou - 0.5) / 0.05))]
-    values = precision[chosen][:, :, slice(None) if k is None else [k], area, -1]
-    values = values[values > -1]
-    return 100. * float(values.mean()) if values.size else float('nan')
+    precision = evaluation.eval['precision'][iou, :, k, 0, -1]
+    return float(precision[precision > -1].mean()) if (precision > -1).any() else float('nan')
 
 
-def match(evaluation: COCOeval) -> tuple[np.ndarray, np.ndarray]:
-    """Return pycocotools' matches at IoU 0.5, without crowds.
+def match(evaluation: COCOeval) -> np.ndarray:
+    """Return pycocotools' matches at IoU 0.5, without detections of crowds, the highest score first.
 
     Returns:
-        detections (D, 5) with class, image, score, whether it is a hit, and its number among those of all records, the
-        highest score first, and objects (N, 4) with class, image, the score of the detection that hits it, -1 if there
-        is none, and its number.
+        an array (D, 5) with class, image, score, whether it is a hit, and its number among those of all records.
     """
-    areas, images = len(evaluation.params.areaRng), len(evaluation.params.imgIds)
-    detections, objects = [], []
+    rows = []
     for number, entry in enumerate(evaluation.evalImgs):
-        if entry is None or number // images % areas:
-            continue  # neither objects nor detections, or of objects of one size only
-        class_and_image = number // (areas * images), number % images
-        score = dict(zip(entry['dtIds'], entry['dtScores']))
-        detections += [(*class_and_image, score[i], hit > 0, i - 1) for i, hit, ignored in zip(
-            entry['dtIds'], entry['dtMatches'][0], entry['dtIgnore'][0]) if not ignored]
-        objects += [(*class_and_image, score.get(hit, -1.), i - 1) for i, hit, ignored in zip(
-            entry['gtIds'], entry['gtMatches'][0], entry['gtIgnore']) if not ignored]
-    matched = np.array(detections, float).reshape(-1, 5)
-    return matched[np.argsort(-matched[:, 2], kind='stable')], np.array(objects, float).reshape(-1, 4)
+        for i, score, hit, ignored in zip(entry['dtIds'], entry['dtScores'], entry['dtMatches'][0],
+                                          entry['dtIgnore'][0]) if entry else ():
+            if not ignored:
+                rows.append((*divmod(number, len(evaluation.params.imgIds)), score, hit > 0, i - 1))
+    detections = np.array(rows, float).reshape(-1, 5)
+    return detections[np.argsort(-detections[:, 2], kind='stable')]
 
 
 def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, float, float]:
@@ -103,133 +91,73 @@ def best_threshold(detections: np.ndarray, objects: int) -> tuple[float, float, 
     return float(scores[best]), float(precision[best]), float(recall[best]), float(f1[best])
 
 
+def confusions(records: Sequence[dict[str, Any]], detections: np.ndarray, classes: int) -> np.ndarray:
+    """Return supervision's confusion matrix of each image at IoU 0.5, without crowds.
+
+    Args:
+        records: see :func:`diagnose`.
+        detections: see :func:`match`.
+        classes: number of them.
+
+    Returns:
+        The entries above 0 of all matrices, as rows (annotated class, detected class, image, number); the class after
+        the last one is the background.
+    """
+    boxes, entries = np.concatenate([record['predicted'].xyxy for record in records]), []
+    for i, record in enumerate(records):
+        found, objects = detections[detections[:, 1] == i], record['truth'][~record['truth'].data['crowd']]
+        matrix = sv.ConfusionMatrix.evaluate_detection_batch(
+            np.column_stack((boxes[found[:, 4].astype(int)], found[:, [0, 2]])),
+            np.column_stack((objects.xyxy, objects.class_id)), classes, conf_threshold=0., iou_threshold=0.5)
+        entries += [(row, column, i, matrix[row, column]) for row, column in np.argwhere(matrix)]
+    return np.array(entries, int).reshape(-1, 4)
+
+
 def diagnose(report: Report, records: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
     """Add AP, confusion and worst images to a report.
 
     Args:
         report: image ``i`` of it is record ``i``.
-        records: one dict per image with ``size`` (height, width); ``gt_boxes`` (N, 4) as left, top, right, bottom in
-            pixels, ``gt_labels``, ``gt_crowd``, ``gt_areas`` (N, ), ``gt_masks`` (a list of RLE dicts, or empty), and
-            ``boxes`` (M, 4), ``labels``, ``scores`` (M, ), ``masks`` (RLE dicts, or empty). Each gets ``shown``, bool
-            (M, ), the detections above the threshold.
+        records: one dict per image with ``truth`` and ``predicted``, which are ``supervision.Detections``; ``truth``
+            has ``data['crowd']``, bool. ``predicted`` loses the detections below the threshold.
         classes: class names.
     """
-    with_masks = any(record['masks'] for record in records) and any(record['gt_masks'] for record in records)
-    evaluations = {'bbox': evaluate(records, classes, 'bbox')}
-    if with_masks:
-        evaluations['segm'] = evaluate(records, classes, 'segm')
-    detections, objects = match(evaluations['bbox'])
-    threshold = _add_summary(report, records, evaluations, detections, objects, classes)
-    for record in records:
-        record['shown'] = np.asarray(record['scores']) >= threshold
-    _add_precision(report, evaluations, classes)
-    errors = _add_classes(report, len(records), detections, objects, threshold, classes)
-    add_causes(report, records, detections, objects, threshold, classes)
-    _add_worst(report, errors)
-
-
-def _add_summary(report: Report, records: Sequence[dict[str, Any]], evaluations: dict[str, COCOeval],
-                 detections: np.ndarray, objects: np.ndarray, classes: Sequence[str]) -> float:
-    """Add sentences to the summary; return the score with the best F1, or 0.3 if no object is detected."""
-    if not len(objects):
-        report.summary.append(f'None of the {len(records)} images has an object that counts: crowds do not.')
-        return 0.3
+    evaluation = evaluate(records, classes)
+    detections = match(evaluation)
+    labels = np.concatenate([record['truth'].class_id[~record['truth'].data['crowd']] for record in records])
     report.summary.append(
-        '; '.join(f'{name} AP is {average_precision(e):.1f} %, AP50 {average_precision(e, 0.5):.1f} %' for name, e in
-                  evaluations.items()) + f' of {len(objects)} objects in {len(records)} images.')
-    threshold, _, _, f1 = best_threshold(detections, len(objects))
+        f'AP is {100 * average_precision(evaluation):.1f} %, AP50 {100 * average_precision(evaluation, 0):.1f} % of '
+        f'{len(labels)} objects in {len(records)} images.')
+    threshold, _, _, f1 = best_threshold(detections, len(labels))
     if np.isnan(threshold):
-        report.summary.append(f'No object is detected: the network has {len(detections)} detections, and none is a '
-                              'hit at IoU 0.5. Train it for longer, or check its classes.')
-        return 0.3
-    report.summary.append(f'The best F1 is {f1:.3f}, of the detections with scores from {threshold:.3f}. They are '
-                          'the detections in the pictures, and among missed and false objects below.')
-    lost = [classes[int(k)] for k in sorted(set(objects[:, 0]) - set(detections[detections[:, 3] > 0, 0]))]
-    if lost:
-        report.summary.append(f'No detection hits an object of these classes at IoU 0.5: {", ".join(lost)}. Train for '
-                              'longer, or check that they occur in the training data.')
-    return threshold
+        threshold = 0.3
+        report.summary.append(f'None of the {len(detections)} detections is a hit at IoU 0.5. Train the network for '
+                              'longer, or check its classes.')
+    else:
+        report.summary.append(f'The best F1 is {f1:.3f}, of the detections with scores from {threshold:.3f}. They are '
+                              'the detections in the pictures, and among missed and false objects below.')
+    above = detections[detections[:, 2] >= threshold]
+    rows, columns, images, numbers = confusions(records, above, len(classes)).T
+    for record in records:
+        record['predicted'] = record['predicted'][record['predicted'].confidence >= threshold]
 
+    def cell(chosen: np.ndarray) -> Cell:
+        return Cell(numbers[chosen].sum(), largest(np.bincount(images[chosen], numbers[chosen])))
 
-def _add_precision(report: Report, evaluations: dict[str, COCOeval], classes: Sequence[str]) -> None:
-    report.add_section('Average precision', 'In percent, by pycocotools. Small objects are below 32 x 32 pixels, '
-                       'medium ones below 96 x 96.')
-    sizes = dict(AP=(None, 0), AP50=(0.5, 0), AP75=(0.75, 0), small=(None, 1), medium=(None, 2), large=(None, 3))
-    for name, evaluation in evaluations.items():
-        report.add_table([name, *sizes], [
-            [label, *(Cell(average_precision(evaluation, iou, k, area), digits=1) for iou, area in sizes.values())]
-            for k, label in [(None, 'all'), *enumerate(classes)]])
-
-
-def _add_classes(report: Report, images: int, detections: np.ndarray, objects: np.ndarray, threshold: float,
-                 classes: Sequence[str]) -> np.ndarray:
-    """Add a section; return the numbers (2, images, classes) of missed objects and of false detections."""
-    hit = objects[:, 2] >= threshold
-    false = (detections[:, 2] >= threshold) & (detections[:, 3] == 0)
-    counts = np.zeros((3, images, len(classes)), int)
-    for of_kind, rows in zip(counts, (objects[~hit], detections[false], objects[hit])):
-        np.add.at(of_kind, (rows[:, 1].astype(int), rows[:, 0].astype(int)), 1)
-    report.add_section('Classes', f'Missed and false objects at score {threshold:.3f} and IoU 0.5, and the best F1 of '
-                       'each class, with its threshold.')
-    rows = []
-    for k, name in enumerate(classes):
-        number = (objects[:, 0] == k).sum()
-        missed, false, hits = (Cell(column.sum(), largest(column)) for column in counts[:, :, k])
-        rows.append([name, number, hits, missed, false, *best_threshold(detections[detections[:, 0] == k], number)])
-    header = ['class', 'objects', 'detected', 'missed', 'false', 'threshold', 'precision', 'recall', 'F1']
-    report.add_table(header, rows)
-    return counts[:2]
-
-
-def add_causes(report: Report, records: Sequence[dict[str, Any]], detections: np.ndarray, objects: np.ndarray,
-               threshold: float, classes: Sequence[str]) -> None:
-    """Add TIDE's causes of false detections and missed objects, and the confusion matrix; see :func:`match`.
-
-    TIDE calls a box misplaced if it also touches an object of its own class; here no confusion is hidden so.
-    """
-    boxes, truth = (np.concatenate([np.reshape(r[key], (-1, 4)) for r in records]) for key in ('boxes', 'gt_boxes'))
-    detections, background, events = detections[detections[:, 2] >= threshold].astype(int), len(classes), []
-    for i in range(len(records)):
-        found, there = detections[detections[:, 1] == i], objects[objects[:, 1] == i]
-        labels = np.append(there[:, 0], background).astype(int)
-        overlaps = np.zeros((len(labels), len(found)))  # nothing overlaps the background
-        overlaps[:-1] = sv.box_iou_batch(truth[there[:, 3].astype(int)], boxes[found[:, 4]])
-        same = labels[:, None] == found[:, 0]
-        own, other = overlaps * same, overlaps * ~same
-        confused = (other.max(0) >= 0.5) & (other.max(0) >= own.max(0))
-        nearest = np.where(confused, other, own).argmax(0)
-        conditions = found[:, 3] > 0, confused, own.max(0) >= 0.5, own.max(0) >= 0.1, other.max(0) >= 0.1
-        cause = np.select(conditions, [-1, 0, 1, 2, 3], 4)
-        annotated = np.select([cause < 0, cause == 0], [found[:, 0], labels[nearest]], background)
-        events += zip(annotated, found[:, 0], cause, itertools.repeat(i))
-        events += [(labels[k], background, -1 if k in nearest[cause == 2] else MISSED, i) for k in np.setdiff1d(
-            np.flatnonzero(there[:, 2] < threshold), nearest[cause == 0])]
-    rows, columns, causes, images = np.array(events, int).reshape(-1, 4).T
-
-    def cell(k: int, cause: int) -> Cell:
-        chosen = images[(causes == cause) & ((rows if cause == MISSED else columns) == k)]
-        return Cell(len(chosen), largest(np.bincount(chosen)))
-
-    totals = np.bincount(causes[causes >= 0], minlength=len(CAUSES))
-    report.summary.append(f'Of {totals[:MISSED].sum()} false detections {totals[0]} are on an object of another class, '
-                          f'{totals[4]} on the background, and the others repeat or miss the place of an object.')
-    report.add_section(
-        'Causes', f'By TIDE (Bolya et al. 2020) at score {threshold:.3f}: a false detection is on an object of another '
-        'class (IoU 0.5), repeats one of its class, is misplaced (0.1 to 0.5), both misplaced and of another class, or '
-        'on the background. A missed object is one that no detection is on, and none of its class beside.')
-    report.add_table(['class', *CAUSES], [
-        [name, *(cell(k, cause) for cause in range(len(CAUSES)))] for k, name in enumerate(classes)])
-    report.add_section('Confusion', 'Rows are annotated classes, columns detected ones, at IoU 0.5. A detection counts '
-                       'once, on an object of another class even if that is detected rightly too. Crowds do not count.')
-    matrix = np.zeros((background + 1, ) * 2, int)
-    np.add.at(matrix, (rows, columns), 1)
-    report.add_confusion(matrix, [*classes, 'background'], lambda row, column: np.unique(
-        images[(rows == row) & (columns == column)]))
-
-
-def _add_worst(report: Report, errors: np.ndarray) -> None:
-    for image, missed, false in zip(report.images, *errors.sum(2)):
-        image['note'] = f'{missed} missed, {false} false'
+    report.add_section('Classes', f'Average precision (AP) by pycocotools; detected, missed and false objects at score '
+                       f'{threshold:.3f} and IoU 0.5; and the best F1 of each class, with its threshold.')
+    report.add_table(
+        ['class', 'objects', 'AP', 'AP50', 'AP75', 'detected', 'missed', 'false', 'threshold', 'precision', 'recall',
+         'F1'],
+        [[name, (labels == k).sum(), *(average_precision(evaluation, iou, k) for iou in (slice(None), 0, 5)),
+          cell((rows == k) & (columns == k)), cell((rows == k) & (columns != k)), cell((rows != k) & (columns == k)),
+          *best_threshold(detections[detections[:, 0] == k], (labels == k).sum())] for k, name in enumerate(classes)])
+    matrix = np.zeros((len(classes) + 1, ) * 2, int)
+    np.add.at(matrix, (rows, columns), numbers)
+    report.add_confusion(matrix, [*classes, 'background'],
+                         lambda row, column: cell((rows == row) & (columns == column)).images)
+    wrong = rows != columns
+    errors = np.bincount(images[wrong], numbers[wrong], len(records)).astype(int)
+    report.notes = [f'{number} mistakes' for number in errors]
     report.add_section('Worst images')
-    report.add_pictures(largest(errors.sum((0, 2))),
-                        'Annotation and prediction of the images with the most missed and false ones.')
+    report.add_pictures(largest(errors), 'Annotation and prediction of the images with the most mistakes.')

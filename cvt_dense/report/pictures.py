@@ -85,7 +85,7 @@ def scale_labels(labels: sv.Detections | np.ndarray, old: tuple[int, int],
 
 
 def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: Callable[[int], str],
-                palette: Sequence[Sequence[int]], texts: bool = True) -> np.ndarray:
+                palette: Sequence[Sequence[int]]) -> np.ndarray:
     """Return a picture with objects or a label map drawn on it, except for the first class that is called background.
 
     Args:
@@ -93,7 +93,6 @@ def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: C
         labels: objects in its pixels, or a label map (H, W).
         name: returns the name of a class.
         palette: RGB colour of each class.
-        texts: whether names are written.
     """
     size, is_map = picture.shape[1::-1], isinstance(labels, np.ndarray)
     objects = regions(labels, len(palette)) if is_map else labels
@@ -107,17 +106,16 @@ def draw_labels(picture: np.ndarray, labels: sv.Detections | np.ndarray, name: C
     if not is_map:
         picture = sv.BoxAnnotator(colors, thickness=sv.calculate_optimal_line_thickness(size)).annotate(
             picture, objects)
-    if texts:
-        texts = [name(number) for number in objects.class_id]
-        if objects.confidence is not None:
-            texts = [f'{text} {score:.2f}' for text, score in zip(texts, objects.confidence)]
-        dark_or_light = sv.ColorPalette([
-            sv.Color.WHITE if np.dot(color, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK for color in palette])
-        picture = sv.RichLabelAnnotator(
-            colors, text_color=dark_or_light, smart_position=True, font_path=find_font(),
-            text_position=sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT,
-            font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
-        ).annotate(picture, objects, texts)
+    texts = [name(number) for number in objects.class_id]
+    if objects.confidence is not None:
+        texts = [f'{text} {score:.2f}' for text, score in zip(texts, objects.confidence)]
+    dark_or_light = sv.ColorPalette([
+        sv.Color.WHITE if np.dot(color, (0.3, 0.59, 0.11)) < 120 else sv.Color.BLACK for color in palette])
+    picture = sv.RichLabelAnnotator(
+        colors, text_color=dark_or_light, smart_position=True, font_path=find_font(),
+        text_position=sv.Position.CENTER_OF_MASS if is_map else sv.Position.TOP_LEFT,
+        font_size=max(10, round(25 * sv.calculate_optimal_text_scale(size))),
+    ).annotate(picture, objects, texts)
     return picture[..., ::-1]
 
 

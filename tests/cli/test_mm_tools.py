@@ -89,7 +89,9 @@ def test_own_tools_and_inferencers(shapes, tmp_path):
         mim, config = Path(importlib.util.find_spec(package).origin).parent / '.mim', tmp_path / f'{package}.py'
         write_config(config, package, shapes)
         trained = [tmp_path / f'{package}/{config.name}', tmp_path / package / PACKAGES[package][3]]
-        steps += [[mim / 'tools/train.py', config, '--work-dir', tmp_path / package],
+        steps += [[mim / 'tools/analysis_tools/browse_dataset.py', config, '--output-dir', tmp_path / f'{package}_data',
+                   '--not-show', '--cfg-options', 'train_dataloader.dataset.indices=3'],
+                  [mim / 'tools/train.py', config, '--work-dir', tmp_path / package],
                   [mim / 'tools/test.py', *trained, '--work-dir', tmp_path / f'{package}_test'],
                   [tmp_path / 'infer.py', package, *trained, image]]
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
@@ -99,6 +101,7 @@ def test_own_tools_and_inferencers(shapes, tmp_path):
                          stdout=subprocess.PIPE, check=True, env=env).stdout
     assert 'backbone cvt_dense.models.cvt' in out and 'inferencer (50, 70)' in out
     for package, metric in (('mmdet', 'coco/bbox_mAP'), ('mmseg', 'mIoU')):
+        assert len(list((tmp_path / f'{package}_data').iterdir())) == 3
         log, = (tmp_path / package).glob('*/*.log')
         assert 'learning rate times' in log.read_text()
         assert package == 'mmseg' or 'Load checkpoint from cvt_dense://' in log.read_text()

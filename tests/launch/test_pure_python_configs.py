@@ -57,4 +57,3 @@ def test_tools_take_a_config_of_classes_without_a_scope(tmp_path, shapes, task, 
         run_tool('predict', tmp_path / 'published', image, '--out-dir', tmp_path / 'drawn')
         run_tool('export', *made, tmp_path / 'backbone.pt2', '--part', 'backbone', '--size', '64x64', *data)
         run_tool('test', *made, '--work-dir', tmp_path / 'test', *data, '--slice', 64)
-        run_tool('browse', config, '--out-dir', tmp_path / 'pages', *data)

@@ -37,15 +37,14 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
     value, file = re.search(r'best: +accuracy/top1 ([\d.]+), (.*/best_accuracy_top1_epoch_\d.pth)', text).groups()
     assert float(value) == max(float(result) for _, result in results) and Path(file).is_file()
     commands = {name: shlex.split(line) for name, line in re.findall(
-        r'^ +(test|predict|browse|errors): +python (.*)$', text, re.M)}
+        r'^ +(test|predict|errors): +python (.*)$', text, re.M)}
 
     def run_command(name, *options, **words):
         script, *arguments = [words.get(word, word) for word in commands[name]]
         return run_tool(Path(script).stem, *arguments, *options)
 
-    for name in ('browse', 'errors'):  # which tests/cli/test_reports.py runs
-        script, *arguments = commands[name]
-        assert load_tool(Path(script).stem).build_parser().parse_args(arguments).config
+    script, *arguments = commands['errors']  # which tests/cli/test_reports.py runs
+    assert load_tool(Path(script).stem).build_parser().parse_args(arguments).config
     metrics = r'accuracy/top1: .*raw/accuracy/loss: [\d.]+'  # of averaged and of raw weights
     tested, = re.findall(metrics, run_command('test', '--cfg-options', 'test_dataloader.batch_size=9'))
     assert tested.startswith(f'accuracy/top1: {float(value):.4f}') and tested in re.findall(metrics, output)

@@ -51,8 +51,7 @@ def summary(runner: Runner) -> list[str]:
             lines.append(f'best:    {name} {best.values[name]:.4g}, {_short(kept) if kept else position(best)}')
         checkpoint = kept or checkpoint
     files = [_short(Path(folder, Path(runner.cfg.filename or 'config.py').name)), _short(checkpoint)]
-    commands = [('browse', 'browse', files[:1])]
-    commands += [('test', 'test', files)] if runner.cfg.get('test_dataloader') else []
+    commands = [('test', 'test', files)] if runner.cfg.get('test_dataloader') else []
     commands += [('errors', 'diagnose', files)] if runner.val_loop else []
     commands += [('predict', 'predict', [*files, 'IMAGE_OR_FOLDER', '--out-dir', _short(Path(folder, 'predictions'))])]
     return lines + [f'{label + ":":<9}{command(tool)} {shlex.join(words)}' for label, tool, words in commands]
