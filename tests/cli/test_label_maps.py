@@ -73,3 +73,5 @@ def test_joined_data_sets(data, tmp_path):
     config.write_text(config.read_text() + JOINED.format(other=tmp_path / 'other'))
     output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss')
     assert re.search(r'val/loss: [\d.]+', output) and 'Weights of the classes' in output
+    output = run_tool('diagnose', config, tmp_path / 'run/iter_1.pth', '--out-dir', tmp_path / 'report')
+    assert '% of 8 images' in output

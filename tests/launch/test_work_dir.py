@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from load_tool import load_tool, run_tool
+from load_tool import run_tool
 from mmengine.config import Config
 from run_folder import missing, unexplained
 from tiny_training import write_config
@@ -43,12 +43,11 @@ def test_summary_its_commands_and_the_files_of_a_run(run):
         script, *arguments = [words.get(word, word) for word in commands[name]]
         return run_tool(Path(script).stem, *arguments, *options)
 
-    script, *arguments = commands['errors']  # which tests/cli/test_reports.py runs
-    assert load_tool(Path(script).stem).build_parser().parse_args(arguments).config
     metrics = r'accuracy/top1: .*raw/accuracy/loss: [\d.]+'  # of averaged and of raw weights
     tested, = re.findall(metrics, run_command('test', '--cfg-options', 'test_dataloader.batch_size=9'))
     assert tested.startswith(f'accuracy/top1: {float(value):.4f}') and tested in re.findall(metrics, output)
     assert len(list((folder / 'my run').glob('*/*.log'))) == len(list((folder / 'my run').glob('test/*/*.log'))) == 1
+    run_command('errors', '--out-dir', folder / 'report')
     run_command('predict', IMAGE_OR_FOLDER=str(folder / 'data/val/dark/000.png'))
     assert (folder / 'my run/predictions/000.png').is_file()
     assert unexplained(folder / 'my run') == [] and missing(folder / 'my run') == of_other_tests[:2]
