@@ -102,7 +102,7 @@ class CollectHook(Hook):
 
     def _segmentation(self, sample: Any, info: dict[str, Any]) -> dict[str, Any]:
         annotation, prediction = (
-            sample.get(key).data[0].long().cpu().numpy() for key in ('gt_sem_seg', 'pred_sem_seg'))
+            getattr(sample, key).data[0].long().cpu().numpy() for key in ('gt_sem_seg', 'pred_sem_seg'))
         ignored = leaves(self.data_set)[0].ignore_index
         # Compressed, because the label maps of thousands of images do not fit into memory.
         maps = [cv2.imencode('.png', label_map.astype(np.uint16))[1] for label_map in (annotation, prediction)]
