@@ -92,7 +92,8 @@ def test_flags_exist():
         for span in code(document):
             flags = set(re.findall(r'(?<![\w-])--[a-z][a-z-]*', span))
             tool = re.search(r'(?:tools/|^)(?:dist_|slurm_)?(\w+)\.(?:py|sh)', span)
-            if not flags or span.startswith(('.venv', 'pip', 'hf ', 'GPUS=', 'trtexec', 'uvicorn', 'gunicorn', 'python $(')):
+            if not flags or span.startswith((
+                    '.venv', 'pip', 'hf ', 'GPUS=', 'trtexec', 'uvicorn', 'gunicorn', 'python $(')):
                 continue
             script = re.search(r'benchmarks/\w+\.py', span)
             if script:
