@@ -220,7 +220,7 @@ def draw_one(args: argparse.Namespace, model: 'Model', path: Path, out: Path,
     """
     from ..inference import predict
     from ..report.pictures import draw, save
-    image = model.read(path, by_window=args.slice is not None)
+    image = model.read(path)
     prediction = predict(model, image, slice=args.slice, overlap=args.overlap, score_thr=args.score_thr)
     picture, summary = draw(model, image, prediction, args.score_thr)
     save(picture, out)

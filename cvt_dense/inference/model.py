@@ -6,7 +6,6 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,7 +34,6 @@ from ..published import is_published, read_config
 from ..weights import check_model, dataset_meta, load_weights_file, select_weights
 from ..weights.preprocessing import check_preprocessing
 from .palette import choose_palette
-from .slices import RasterImage
 
 DENSE = 'detection', 'segmentation'  # tasks whose images mm's pipelines prepare
 
@@ -102,15 +100,13 @@ class Model:
         match = re.fullmatch(r'n\d{8}_(.+)', name)
         return match[1].replace('_', ' ') if match else name
 
-    def read(self, image: Any, by_window: bool = False) -> np.ndarray | RasterImage:
+    def read(self, image: Any) -> np.ndarray:
         """Return an image as the config's data sets read it: (H, W, 3), uint8, BGR, upright.
 
-        The number of channels differs if the config loads other images. With ``by_window`` and rasterio, a TIFF file of
-        8-bit gray or RGB pixels is opened without being read, and :func:`predict` reads one slice after the other.
+        The number of channels differs if the config loads other images.
 
         Args:
             image: path of an image file, its bytes, or a PIL image.
-            by_window: see above.
 
         Raises:
             UserError: the image cannot be read, or loses what it holds.
@@ -120,9 +116,6 @@ class Model:
                 file.write(image)
                 file.flush()
                 return self._read(file.name, f'The image file of {len(image):,} bytes')
-        if by_window and self.reads_rgb:
-            with suppress(ImportError, ValueError):
-                return RasterImage(image)
         return self._read(image if isinstance(image, Image.Image) else os.fspath(image), printable(image))
 
     def _read(self, image: str | Image.Image, name: str) -> np.ndarray:

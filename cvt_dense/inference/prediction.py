@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ..errors import UserError, checked
 from .model import DENSE, Model
-from .slices import RasterImage, as_loaded, check_slice, predict_slices, slice_starts
+from .slices import as_loaded, check_slice, predict_slices, slice_starts
 
 if TYPE_CHECKING:
     from supervision import Detections
@@ -79,9 +79,9 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
     return predictions
 
 
-def _read(model: Model, image: Any, by_window: bool = False) -> np.ndarray | RasterImage:
-    """Return an image as an array, or by window; raise ``UserError`` if it has less than 2 pixels a side."""
-    array = image if isinstance(image, (np.ndarray, RasterImage)) else model.read(image, by_window)
+def _read(model: Model, image: Any) -> np.ndarray:
+    """Return an image as an array; raise ``UserError`` if it has less than 2 pixels a side."""
+    array = image if isinstance(image, np.ndarray) else model.read(image)
     if min(array.shape[:2]) < 2:
         raise UserError(f'an image of {array.shape[1]}x{array.shape[0]} pixels (width x height): allowed are 2 or more '
                         'a side.')
@@ -100,9 +100,9 @@ def _prepare(model: Model, array: np.ndarray) -> dict[str, Any]:
 def _predict_large(model: Model, image: Any, size: int, overlap: float, score_thr: float,
                    by_class: bool) -> 'Detections | np.ndarray':
     """Predict one image in slices, unless it fits into one."""
-    image = _read(model, image, by_window=True)
+    image = _read(model, image)
     if max(image.shape[:2]) <= size:
-        return predict(model, image[:, :], score_thr=score_thr, by_class=by_class)  # reads what is read by window
+        return predict(model, image, score_thr=score_thr, by_class=by_class)
 
     def predict_slice(window: np.ndarray) -> Any:
         bar.update()
@@ -116,7 +116,7 @@ def _predict_large(model: Model, image: Any, size: int, overlap: float, score_th
 
 def _check_type(model: Model, image: Any) -> None:
     """Raise ``UserError`` if an image is of another type, or an array that the usual first step does not load."""
-    if not isinstance(image, (str, os.PathLike, np.ndarray, RasterImage, Image.Image, bytes)):
+    if not isinstance(image, (str, os.PathLike, np.ndarray, Image.Image, bytes)):
         raise UserError(f'an image of type {type(image).__name__}: allowed are a path, an array (H, W, 3), uint8, BGR, '
                         'a PIL image, the bytes of an image file, or a list of these.')
     if isinstance(image, Image.Image) and not model.reads_rgb:

@@ -4,7 +4,6 @@ Supervision's ``InferenceSlicer`` cuts images and merges boxes and masks. Label 
 where slices overlap, as in MMSegmentation's sliding windows.
 """
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,51 +15,12 @@ from pycocotools import mask as coco_mask
 from torch import Tensor
 
 from ..errors import UserError
-from ..images import read_header
 from ..registry import MODELS
 
 if TYPE_CHECKING:
     from supervision import Detections
 
 MERGED_SCORE = 0.1  # sahi's rule: pieces below are suppressed, because merging with them would enlarge good boxes
-
-
-class RasterImage:
-    """A TIFF file of 8-bit gray or RGB pixels that is read by window, through rasterio.
-
-    ``InferenceSlicer`` treats it as an open rasterio data set. ``shape`` is that of the array in OpenCV's order.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ValueError: a file of another kind, which has to be read as a whole.
-    """
-    crs = None  # boxes are in pixels, whatever the projection
-
-    def __init__(self, path: str | Path):
-        import rasterio
-        try:
-            header = read_header(path)
-            self._file = rasterio.open(path, driver='GTiff')
-        except Exception as error:  # Pillow raises anything from SyntaxError to struct.error
-            raise ValueError(f'{path} is not a TIFF file: {error}') from error
-        kinds = [kind.name for kind in self._file.colorinterp]
-        plain = header.dtype == 'uint8' and header.orientation == 1 and header.shape[:2] == self._file.shape
-        if not plain or kinds not in (['gray'], ['red', 'green', 'blue']):
-            raise ValueError(f'{path} cannot be read by window: {kinds}, {header}.')
-        self._bands = [3, 2, 1] if len(kinds) == 3 else [1, 1, 1]
-        self.height, self.width = self._file.shape
-        self.shape = self.height, self.width, 3
-
-    def read(self, window: Any = None, out_shape: tuple[int, ...] | None = None) -> np.ndarray:
-        """Return the pixels (3, H, W), BGR, of a window ((top, bottom), (left, right)), or of the resized image."""
-        return self._file.read(self._bands, window=window, out_shape=out_shape)
-
-    def __getitem__(self, window: tuple[slice, slice]) -> np.ndarray:
-        """Return the pixels (H, W, 3), BGR, of a window, as an array does."""
-        ranges = tuple(part.indices(side)[:2] for part, side in zip(window, self.shape))
-        return np.ascontiguousarray(self.read(ranges).transpose(1, 2, 0))
 
 
 def check_slice(size: int, overlap: float) -> None:
@@ -76,14 +36,14 @@ def as_loaded(image: np.ndarray) -> dict[str, Any]:
     return dict(img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2], img_path='', img_id=0)
 
 
-def predict_slices(network: BaseModel, predict: Callable[[np.ndarray], Any], image: np.ndarray | RasterImage, size: int,
+def predict_slices(network: BaseModel, predict: Callable[[np.ndarray], Any], image: np.ndarray, size: int,
                    overlap: float, score_thr: float = 0.) -> 'Detections | np.ndarray':
     """Return ``supervision.Detections`` of a detector, or the label map (H, W) of a segmentor.
 
     Args:
         network: detector or segmentor of MMDetection or MMSegmentation.
         predict: returns the network's data sample of an array, in the array's pixels.
-        image: array (H, W, C), or an image that is read by window.
+        image: array (H, W, C).
         size: side of the slices in pixels.
         overlap: overlap of neighbouring slices, as a fraction of ``size``.
         score_thr: objects below are left out.
@@ -95,7 +55,7 @@ def predict_slices(network: BaseModel, predict: Callable[[np.ndarray], Any], ima
                            threshold)
 
 
-def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | RasterImage, size: int, overlap: float,
+def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray, size: int, overlap: float,
                      score_thr: float = 0.) -> 'Detections':
     """Predict boxes, and masks if there are, in slices, and merge objects that were found twice.
 
@@ -105,7 +65,7 @@ def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | R
 
     Args:
         predict: returns MMDetection's data sample of an array.
-        image: array (H, W, C), or an image that is read by window.
+        image: array (H, W, C).
         size: side of the slices in pixels.
         overlap: overlap of neighbouring slices, as a fraction of ``size``.
         score_thr: objects below are left out.
@@ -130,7 +90,7 @@ def slice_detections(predict: Callable[[np.ndarray], Any], image: np.ndarray | R
     return objects[kept.numpy()]
 
 
-def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray | RasterImage, size: int, overlap: float,
+def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray, size: int, overlap: float,
                     classes: int, threshold: float | None = None) -> np.ndarray:
     """Predict a label map in slices; where they overlap, scores are averaged.
 
@@ -138,7 +98,7 @@ def slice_label_map(predict: Callable[[np.ndarray], Tensor], image: np.ndarray |
 
     Args:
         predict: returns the scores (classes, H, W) of an array (H, W, C).
-        image: array (H, W, C), or an image that is read by window.
+        image: array (H, W, C).
         size: side of the slices in pixels.
         overlap: overlap of neighbouring slices, as a fraction of ``size``.
         classes: number of scores of each pixel.

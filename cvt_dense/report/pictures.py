@@ -12,7 +12,6 @@ from PIL import Image, ImageDraw, ImageFont
 from ..atomic import atomic_path
 from ..inference import Model
 from ..inference.palette import find_font
-from ..inference.slices import RasterImage
 
 TITLE = 40  # pixels of the height of a title above a picture
 DRAWN_SIDE = 480  # pixels; images with a shorter side below are enlarged by a whole factor, ...
@@ -53,16 +52,14 @@ def draw(model: Model, image: np.ndarray, prediction: Any, score_thr: float) -> 
     return draw_labels(picture, labels, model.name, model.palette), summary
 
 
-def _resized(image: np.ndarray | RasterImage) -> tuple[np.ndarray, tuple[int, int]]:
+def _resized(image: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
     """Return an image in RGB, enlarged if it is small and reduced if it is large, and its new width and height."""
     height, width = image.shape[:2]
     factor = max(1, min(round(DRAWN_SIDE / min(height, width)), LARGEST_SIDE // max(height, width)))
     if max(height, width) > LARGEST_PICTURE:
         factor = 1 / math.ceil(max(height, width) / LARGEST_PICTURE)
     size = math.ceil(width * factor), math.ceil(height * factor)
-    if isinstance(image, RasterImage):
-        image = image.read(out_shape=(3, *size[::-1])).transpose(1, 2, 0)
-    elif factor < 1:
+    if factor < 1:
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     return np.asarray(Image.fromarray(visible(image)).resize(size, Image.Resampling.BICUBIC)), size
 

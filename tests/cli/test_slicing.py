@@ -3,14 +3,12 @@ import copy
 
 import numpy as np
 import pytest
-import rasterio
 import torch
 from mmdet.structures import DetDataSample
 from mmengine.config import ConfigDict
 from mmengine.dataset import Compose
 from mmengine.structures import InstanceData
 from PIL import Image
-from rasterio.transform import from_origin
 
 from cvt_dense import inference as api
 from cvt_dense.inference import slices as slicing
@@ -63,21 +61,3 @@ def test_an_object_across_seams_becomes_one():
     scene[65:95, 65:95] = 255  # complete in four slices
     predicted = slicing.slice_detections(bright_rectangles, scene, 100, 0.4)
     assert predicted.xyxy.tolist() == [[65, 65, 95, 95]] and np.asarray(predicted.mask).sum() == 900
-
-
-@pytest.mark.slow
-def test_tiff_is_read_by_window(models, image, tmp_path):
-    """A tiled GeoTIFF, whose coordinates are degrees; other pixels than 8-bit gray and RGB are read as a whole."""
-    path, model = tmp_path / 'map.tif', models['segmentation']
-    with rasterio.open(path, 'w', driver='GTiff', width=233, height=201, count=3, dtype='uint8', tiled=True,
-                       blockxsize=64, blockysize=64, compress='deflate', crs='EPSG:4326',
-                       transform=from_origin(7, 50, 1e-4, 1e-4)) as file:
-        file.write(image[..., ::-1].transpose(2, 0, 1))
-    opened = model.read(path, by_window=True)
-    assert isinstance(opened, slicing.RasterImage)
-    np.testing.assert_array_equal(opened.read(((5, 90), (60, 130))).transpose(1, 2, 0), image[5:90, 60:130])
-    np.testing.assert_array_equal(api.predict(model, path, slice=100), api.predict(model, image, slice=100))
-    np.testing.assert_array_equal(api.predict(model, path, slice=300), api.predict(model, image))  # fits
-    assert api.predict(models['detection'], path, slice=100) == api.predict(models['detection'], image, slice=100)
-    Image.fromarray(image).save(tmp_path / 'photo.png')
-    assert isinstance(model.read(tmp_path / 'photo.png', by_window=True), np.ndarray)
