@@ -90,13 +90,12 @@ def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[I
             for image in sorted(by_class[name], key=image_name)], names
 
 
-def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[Image]:
+def list_from_file(ann_file: str, root: str) -> list[Image]:
     """List the images that a text file names in lines ``path label``.
 
     Args:
         ann_file: the text file.
         root: folder that its paths are relative to.
-        check_files: raise an error if images do not exist.
 
     Returns:
         The images, each with its ``label``.
@@ -115,7 +114,7 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
         images.append(dict(img_path=os.path.join(root, path.rstrip()), label=int(label)))
     if not images:
         raise ValueError(f'{ann_file!r} names no image. Write a line "path label" for each.')
-    missing = find_missing(image['img_path'] for image in images) if check_files else []
+    missing = find_missing(image['img_path'] for image in images)
     if missing:
         raise FileNotFoundError(f'{len(missing)} of the {len(images)} images in {ann_file!r} do not exist: '
                                 f'{listed(missing)}. Correct the list, data_root or split.')
