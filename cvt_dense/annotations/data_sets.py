@@ -1,5 +1,4 @@
 """Check the COCO files that the data sets and evaluators of a config read, before they are built."""
-import gc
 import json
 import os
 import shlex
@@ -96,14 +95,8 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
         UserError: a file would be learnt or scored wrongly, or nothing in it is; the message names the entry, and the
             command that repairs the file where there is one.
     """
-    enabled = gc.isenabled()
-    gc.disable()  # looking for cycles in the dicts of COCO's training file would take a third of the time
-    try:
-        for stage in stages:
-            _check_stage(cfg, stage)
-    finally:
-        if enabled:
-            gc.enable()
+    for stage in stages:
+        _check_stage(cfg, stage)
 
 
 def _check_stage(cfg: Config, stage: str) -> None:
@@ -111,7 +104,7 @@ def _check_stage(cfg: Config, stage: str) -> None:
     images, read = {}, {}  # of each file and of all data sets: the images by id
     for file in files:
         try:
-            images[file.path], objects, losses = _check_file(file, compared=len(files) > 1)
+            images[file.path], objects, losses = _check_file(file)
         except (OSError, ValueError) as error:
             raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
         lines += [f'{file.setting}: of {file.path!r}, {loss}.' for loss in losses]
@@ -134,25 +127,20 @@ def _check_stage(cfg: Config, stage: str) -> None:
         print_log(line, logger='current', level=30)
 
 
-def _check_file(file: CocoFile, compared: bool) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:
+def _check_file(file: CocoFile) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:
     """Check a file.
 
-    Args:
-        file: what reads it.
-        compared: whether its boxes are compared with those of another file.
-
     Returns:
-        By an image's id its name and the sum of its boxes' numbers (0 if not compared); how many objects are learnt or
-        scored; and what is not, a text for each reason.
+        By an image's id its name and the sum of its boxes' numbers; how many objects are learnt or scored; and what is
+        not, a text for each reason.
 
     Raises:
         ValueError: it would be learnt or scored wrongly.
     """
-    with open(file.path, 'rb') as opened:
-        marked = not opened.peek(1).lstrip().startswith(b'{')
-        content = json.load(opened)  # finds out about UTF-16 and byte order marks
+    with open(file.path, encoding='utf-8') as opened:  # as pycocotools reads it
+        content = json.load(opened)
     check_values(content)
-    found = find_faults(content, file.classes, file.images) | {Fault.MARK: [dict(id=file.path)] * marked}
+    found = find_faults(content, file.classes)
     refused = [fault for fault, entries in found.items() if entries and fault.refused in file.uses]
     common = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
     folder = common if common != os.sep else 'FOLDER_OF_IMAGES_AND_ANNOTATIONS'
@@ -175,7 +163,7 @@ def _check_file(file: CocoFile, compared: bool) -> tuple[dict[Any, tuple[str, fl
     left = [entry for entry in used if id(entry) not in lost]
     losses = [_described(fault, found[fault]) for fault in LOST if found[fault]]
     boxes: dict[Any, float] = defaultdict(float)
-    for entry in used if compared else ():
+    for entry in used:
         boxes[entry['image_id']] += sum(entry['bbox'])
     images = {image['id']: (image['file_name'], round(boxes[image['id']], 3)) for image in content['images']}
     empty = images.keys() - {entry['image_id'] for entry in used}

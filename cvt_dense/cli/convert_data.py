@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..recipes import command
 from .command_line import report_errors
-from .outputs import add_force_argument, check_folder
+from .outputs import check_folder
 
 
 def fractions(text: str) -> list[float]:
@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', type=Path, help='folder of images and annotations')
-    parser.add_argument('dst', type=Path, help='folder to write')
+    parser.add_argument('dst', type=Path, help='folder to write, which must be new or empty')
     parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco'),
                         help='format to read')
     parser.add_argument('--to', dest='target', default='coco', choices=('coco', 'masks'),
@@ -42,7 +42,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose paths match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')
-    add_force_argument(parser)
     return parser
 
 
@@ -74,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     from ..annotations import convert
     with report_errors(ValueError, OSError, re.error):
-        check_folder(args.dst, args.force, args.src)
+        check_folder(args.dst, source=args.src)
         if not args.src.is_dir():
             raise ValueError(f'{args.src} is not a folder. Give the folder of images and annotations.')
         data = convert.read(args.src, args.source, args.masks)
