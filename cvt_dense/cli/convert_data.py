@@ -45,37 +45,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def template_lines(classes: list[str], splits: list[str], dst: Path, target: str, masks: bool, suffix: str) -> str:
-    """Return how to train on the result: which template to copy, and the lines for the top of the copy.
-
-    Args:
-        classes: names.
-        splits: splits of the result, such as 'train' and 'val'.
-        dst: folder of the result.
-        target: 'coco' or 'masks'.
-        masks: whether every object has a mask.
-        suffix: suffix of the image files.
-    """
-    name = 'upernet' if target == 'masks' else 'maskrcnn' if masks else 'gfl'
-    lines = [f'To train, copy the template {name}_cvt13_custom.py, put these lines at its top, and run '
-             f'{command("train")} COPY:', f'classes = {tuple(classes)!r}', f'data_root = {f"{dst}/"!r}']
-    for split in splits:
-        places = (f'labels/{split}', f'images/{split}') if target == 'masks' else (
-            f'annotations/{split}.json', f'{split}/')
-        lines.append('{0}_ann, {0}_images = {1!r}, {2!r}'.format(split, *places))
-    if target == 'masks':
-        lines.append(f"img_suffix, seg_map_suffix = {suffix!r}, '.png'")
-    return '\n'.join(lines)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Convert the data set that the command line names."""
     args = build_parser().parse_args(argv)
     from ..annotations import convert
     with report_errors(ValueError, OSError, re.error):
         check_folder(args.dst, source=args.src)
-        if not args.src.is_dir():
-            raise ValueError(f'{args.src} is not a folder. Give the folder of images and annotations.')
         data = convert.read(args.src, args.source, args.masks)
         if args.split:
             convert.split(data, args.split, args.seed, args.group)
@@ -85,7 +60,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         objects = [len(sample.objects) for sample in data.samples if sample.split == name]
         print(f'{name}: {sum(objects)} objects in images: {len(objects)}')
     convert.print_notes(data)
-    masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
     if 'val' not in splits:
         print('No image is for validation, which the templates need: convert again with --split 0.8,0.2.')
-    print('\n' + template_lines(data.classes, splits, args.dst, args.target, masks, data.samples[0].path.suffix))
+    masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
+    name = 'upernet' if args.target == 'masks' else 'maskrcnn' if masks else 'gfl'
+    print(f'\nTo train, copy the template {name}_cvt13_custom.py, put these lines at its top, and run '
+          f'{command("train")} COPY:\nclasses = {tuple(data.classes)!r}\ndata_root = {f"{args.dst}/"!r}')
+    if 'test' in splits:
+        places = ('labels/test', 'images/test') if args.target == 'masks' else ('annotations/test.json', 'test/')
+        print('test_ann, test_images = {!r}, {!r}'.format(*places))
+    if args.target == 'masks':
+        print(f"img_suffix, seg_map_suffix = {data.samples[0].path.suffix!r}, '.png'")

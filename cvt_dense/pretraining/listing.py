@@ -6,7 +6,7 @@ that worker processes share no open file and nothing is written beside the data.
 """
 import os
 import tarfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -33,8 +33,8 @@ def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[I
     The class is the folder directly below ``root``; in a tar file it is the innermost folder, or the name of
     the tar file if it has none; in a WebDataset shard it is the number in ``KEY.cls`` beside ``KEY.jpg``. Classes are
     numbered in sorted order, images are sorted by class and path. Hidden files and folders (``.ipynb_checkpoints``,
-    ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once. The log counts the
-    files with other suffixes than those of images, which are left out too.
+    ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once. The log counts
+    images beside the folders and files with other suffixes than those of images, which are left out too.
 
     Args:
         root: a folder, or a file whose name ends with '.tar'.
@@ -54,19 +54,15 @@ def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[I
     tars = _tar_files(root)
     for name, image in _images_in_tars(tars):
         by_class[name].append(image)
-    others: Counter[str] = Counter()  # files that are no images, by their suffix
     if not tars:
+        left_out = [name for name in os.listdir(root) if is_image(name) and not is_rubbish(name)]
         for name in _folders(root):
             paths = [] if is_rubbish(name) else list(files_below(os.path.join(root, name)))  # __MACOSX is refused below
             by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
-            others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
-        loose = [name for name in os.listdir(root) if is_image(name) and not is_rubbish(name)]
-        if loose:
-            print_log(f'{root!r}: {len(loose)} images beside the class folders were left out, such as {min(loose)!r}.',
-                      logger='current', level=30)
-    if others:
-        print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
-                  f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
+            left_out += [path for path in paths if not is_image(path)]
+        if left_out:
+            print_log(f'{root!r}: {len(left_out)} files were left out, which lie beside the class folders or have no '
+                      f'suffix of an image: {listed(left_out)}.', logger='current', level=30)
     if are_splits(by_class):
         raise ValueError(f'{root!r} holds parts of a data set and not classes: {listed(sorted(by_class))}. Set split '
                          'to one of them.')
