@@ -122,11 +122,6 @@ def read_orientation(image: Image.Image) -> int:
     return orientation if orientation in TURNED and image.format not in ('TIFF', 'WEBP') else 1
 
 
-def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return the width and height that an open image file has when it is upright, without decoding a JPEG."""
-    return image.size[::-1] if read_orientation(image) >= 5 else image.size
-
-
 # -- readers ---------------------------------------------------------------------------------------
 
 

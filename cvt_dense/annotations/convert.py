@@ -26,9 +26,8 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from ..atomic import write_atomically
-from ..console import printable
 from ..errors import listed
-from ..images import files_below, images_below, is_image, upright_size
+from ..images import files_below, images_below, is_image, read_header, shape_as_read
 from . import coco
 from .coco import Fault
 from .names import is_no_class
@@ -212,13 +211,14 @@ def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
 
 def image_entry(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
     """Return an image in COCO's format; ``size`` is that of the annotation file, where 0 and None are unknown."""
-    with naming(path), Image.open(path) as image:
-        upright = upright_size(image)
+    with naming(path):
+        height, width = shape_as_read(read_header(path), None)
     size = tuple(int(side or 0) for side in size)
-    if size and all(size) and size != upright:
-        raise ValueError(f'the annotations of {path} give the size {size}, but upright (EXIF applied) it has {upright}')
-    return dict(id=str(path), file_name=str(path), width=upright[0], height=upright[1],
-                sample=Sample(path, split, *upright))
+    if size and all(size) and size != (width, height):
+        raise ValueError(f'the annotations of {path} give the size {size}, but upright (EXIF applied) it has '
+                         f'{width, height}')
+    sample = Sample(path, split, width, height)
+    return dict(id=str(path), file_name=str(path), width=width, height=height, sample=sample)
 
 
 def files_of(src: Path, *suffixes: str) -> list[Path]:
@@ -561,9 +561,3 @@ def notes(data: Data) -> list[str]:
     """Return what was changed or left out, with the number of places and the first ones."""
     return [f'{fault.text}: {fault.repair} ({len(places)}: {listed(places, 3)})'
             for fault, places in data.notes.items() if places]
-
-
-def print_notes(data: Data) -> None:
-    """Print :func:`notes`."""
-    for note in notes(data):
-        print(printable(f'note: {note}'))

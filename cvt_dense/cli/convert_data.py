@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..console import printable
 from ..recipes import command
 from .command_line import report_errors
 from .outputs import check_folder
@@ -59,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in splits:
         objects = [len(sample.objects) for sample in data.samples if sample.split == name]
         print(f'{name}: {sum(objects)} objects in images: {len(objects)}')
-    convert.print_notes(data)
+    for note in convert.notes(data):
+        print(printable(f'note: {note}'))
     if 'val' not in splits:
         print('No image is for validation, which the templates need: convert again with --split 0.8,0.2.')
     masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
