@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import supervision as sv
-from pycocotools import mask as coco_mask
 
 from . import convert
 
@@ -58,11 +57,10 @@ class PredictionWriter:
 def add_detections(sample: convert.Sample, detections: sv.Detections) -> None:
     """Add predicted objects to an image, without those that lie outside of it or have an empty mask."""
     boxes = sv.xyxy_to_xywh(detections.xyxy.clip(0, [sample.width, sample.height] * 2))
-    for i in np.flatnonzero((boxes[:, 2:] > 0).all(1)):
-        entry = dict(bbox=boxes[i].tolist(), area=float(boxes[i, 2:].prod()), iscrowd=0,
-                     category_id=int(detections.class_id[i]))
+    areas = boxes[:, 2:].prod(1) if detections.mask is None else detections.area
+    for i in np.flatnonzero((boxes[:, 2:] > 0).all(1) & (areas > 0)):
+        entry = dict(bbox=boxes[i].tolist(), area=float(areas[i]), iscrowd=0, category_id=int(detections.class_id[i]))
         if detections.mask is not None:
-            lengths = coco_mask.encode(np.asfortranarray(detections.mask[i], np.uint8))
-            entry.update(area=float(detections.mask[i].sum()),
-                         segmentation=dict(size=lengths['size'], counts=lengths['counts'].decode()))
-        sample.objects += [entry] if entry['area'] else []
+            counts = sv.mask_to_rle(detections.mask[i], compressed=True)
+            entry['segmentation'] = dict(size=[sample.height, sample.width], counts=counts)
+        sample.objects.append(entry)
