@@ -150,13 +150,11 @@ def _check_file(file: CocoFile) -> tuple[int, list[str]]:
                          f'MMDetection numbers classes in that order. Write classes = {tuple(right)!r} (a single class '
                          f'needs the comma), or give all files the same categories: {repair}')
     names = {category['id']: category['name'] for category in content['categories']}
-    without = {id(entry) for entry in found[Fault.UNKNOWN]}
-    used = [entry for entry in content['annotations'] if id(entry) not in without]
     lost = {id(entry) for fault in LOST for entry in found[fault]}
-    left = [entry for entry in used if id(entry) not in lost]
+    left = [entry for entry in content['annotations'] if id(entry) not in lost]
     losses = [_described(fault, found[fault]) for fault in LOST if found[fault]]
     filters = {} if 'scored' in file.uses else file.filters
-    full = {entry['image_id'] for entry in used}
+    full = {entry['image_id'] for entry in content['annotations'] if names.get(entry['category_id']) in file.classes}
     filtered = [image['id'] for image in content['images'] if filters.get('filter_empty_gt') and image['id'] not in full
                 or min(image['width'], image['height']) < filters.get('min_size', 0)]
     if filtered:
