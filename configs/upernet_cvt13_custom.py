@@ -13,7 +13,6 @@ image_size = 224 if arch == 'cvt-nano' else 512  # pixels: short side of images,
 batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
 max_iters = 1000 if arch == 'cvt-nano' else 40000  # steps of batch_size images; cvt-nano: 19 minutes on a CPU core
 patience = None  # evaluations without improvement that end the training; None: it ends after max_iters
-balance = None  # or 'loss': rare classes weigh more in the loss
 augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
@@ -49,7 +48,7 @@ test_evaluator = val_evaluator
 
 train_cfg = templates.loop(max_iters)
 param_scheduler = templates.schedule(max_iters)
-default_hooks = templates.hooks(max_iters, 'mIoU', patience, balance)
+default_hooks = templates.hooks(max_iters, 'mIoU', patience)
 log_processor = dict(by_epoch=False)
 optim_wrapper = templates.optimizer(arch, lr=6e-5, max_norm=1.)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'cvt-nano' else 16)

@@ -14,7 +14,6 @@ image_size = 224 if arch == 'cvt-nano' else 512  # side of the square crops trai
 batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
 max_iters = 1000 if arch == 'cvt-nano' else 40000  # steps of batch_size images; cvt-nano: minutes
 patience = None  # evaluations without improvement that end the training; None: it ends after max_iters
-balance = None  # or 'loss': rare classes weigh more in the loss
 
 # ------------------------------------------------------------------------------------------------------
 # The learning rate is 6e-5 for 16 images a step ('cvt-nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
@@ -60,7 +59,7 @@ tta_model = tta_pipeline = None  # its images would be 3 channels
 
 train_cfg = templates.loop(max_iters)
 param_scheduler = templates.schedule(max_iters)
-default_hooks = templates.hooks(max_iters, 'mIoU', patience, balance)
+default_hooks = templates.hooks(max_iters, 'mIoU', patience)
 log_processor = dict(by_epoch=False)
 optim_wrapper = templates.optimizer(arch, lr=6e-5, max_norm=1.)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'cvt-nano' else 16)

@@ -12,7 +12,6 @@ from typing import Any
 
 from mmengine import fileio
 from mmengine.config import Config
-from mmengine.fileio.backends import backends
 from mmengine.registry import DATASETS, Registry
 
 from .console import prints_to_log
@@ -21,8 +20,8 @@ from .errors import UserError, refusals_of
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
 # Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
 READ_FROM_CONFIG = {
-    'activation_checkpointing', 'backend_args', 'compile', 'custom_imports', 'efficient_conv_bn_eval',
-    'find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn', 'tta_model', 'tta_pipeline'}
+    'activation_checkpointing', 'compile', 'custom_imports', 'efficient_conv_bn_eval', 'find_unused_parameters',
+    'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn', 'tta_model', 'tta_pipeline'}
 # Keys of the dicts, by patterns of their paths, in which others have no effect and are no error.
 READ_BELOW = {
     'auto_scale_lr': 'enable base_batch_size', '(val|test)_cfg': 'type fp16',
@@ -93,8 +92,6 @@ def override(cfg: Config, options: dict[str, Any] | None = None, data_root: str 
     for node in dicts([cfg[key] for key in cfg if key.endswith(('_dataloader', '_pipeline'))]):
         for key in SIZES & node.keys():
             node[key] = _with_tuples(node[key], key)
-    if cfg.get('backend_args'):
-        set_file_backend(cfg, cfg.backend_args)
     return cfg
 
 
@@ -205,24 +202,6 @@ def read_class_names(cfg: Config) -> None:
                 raise UserError(f'metainfo.classes={file!r} is no file; give names, or a file with one a line.')
             lines = fileio.list_from_file(file, encoding='utf-8-sig')  # without a byte order mark
             node['metainfo']['classes'] = [line.strip() for line in lines if line.strip()]
-
-
-def set_file_backend(cfg: Config, backend_args: dict[str, Any]) -> None:
-    """Make every data set of ``cfg`` read images and label maps through one of MMEngine's file backends.
-
-    Annotation files too, of MMDetection and MMSegmentation, unless the backend only looks up keys, as LMDB does.
-
-    Args:
-        cfg: changed in place, except where a data set or transform has ``backend_args`` of its own.
-        backend_args: arguments of ``mmengine.fileio.get_file_backend``.
-    """
-    backend = backends.get(backend_args.get('backend', 'local'))  # MMEngine reports one that it does not have
-    keys = ('data_prefix', 'ann_file') if hasattr(backend, 'get_local_path') else ()
-    parts = [cfg[key] for key in cfg if key.endswith(('_dataloader', '_evaluator', '_pipeline'))]
-    for node in dicts(parts):
-        reads = type_name(node) in ('LoadImageFromFile', 'LoadAnnotations', 'ImageDataset')
-        if (reads or any(key in node for key in keys)) and node.get('backend_args') is None:
-            node['backend_args'] = backend_args
 
 
 # -- walking --------------------------------------------------------------------------------------

@@ -122,11 +122,6 @@ def read_orientation(image: Image.Image) -> int:
     return orientation if orientation in TURNED and image.format not in ('TIFF', 'WEBP') else 1
 
 
-def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return the width and height that an open image file has when it is upright, without decoding a JPEG."""
-    return image.size[::-1] if read_orientation(image) >= 5 else image.size
-
-
 # -- readers ---------------------------------------------------------------------------------------
 
 
@@ -223,8 +218,7 @@ def check_loaded(path: str | Path, array: np.ndarray, reader: Any = None, quick:
 
 def _find_difference(path: str | Path, header: Header, given: np.ndarray, reader: Any) -> str:
     if given.shape[:2] != shape_as_read(header, reader):
-        first = ', its first page' if given.shape[:2] == header.shape[1:3] else ' (EXIF applied)'
-        return f'it would be read as an array of shape {given.shape}{first}'
+        return f'it would be read (first page, EXIF applied) as an array of shape {given.shape}'
     if not np.isfinite(given).all():
         return 'some values are NaN or infinite. Write a number there, such as the mean of the channel'
     if reads_raw(reader):

@@ -64,7 +64,7 @@ train_cfg = dict(max_iters=2, val_interval=2)
 custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
 """, segmentation="""
 train_cfg = dict(max_iters=2, val_interval=2)
-custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True), dict(type='cvt_dense.ClassWeightsHook')]
+custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
 """)
 
 

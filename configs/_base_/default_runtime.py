@@ -20,9 +20,6 @@ env_cfg = dict(
     dist_cfg=dict(backend='nccl'))
 randomness = dict(seed=0)
 log_level = 'INFO'
-# One of MMEngine's file backends, to read images and label maps through instead of from the file system, e.g.
-# dict(backend='lmdb', db_path='coco.lmdb'), whose keys are the files' paths as the data set has them.
-backend_args = dict()
 # Losses and times are means over the last iterations; a metric with 'loss' in its name must not be.
 log_processor = dict(type='LogProcessor', mean_pattern=r'^(?!accuracy/|raw/).*(loss|time|grad_norm|teacher)')
 load_from = None

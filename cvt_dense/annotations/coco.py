@@ -6,18 +6,14 @@ that would learn or score it wrongly refuses the file, and the conversion repair
 """
 import math
 import os
-import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from itertools import chain, compress
-from pathlib import PurePosixPath
+from itertools import compress
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 
-from ..images import files_below, find_missing
 from .names import is_no_class
 
 MANY = 0.1  # fraction of the boxes from which on a fault is one of the whole file
@@ -38,8 +34,6 @@ class Fault(Enum):
     def __init__(self, text: str, repair: str, refused: str):
         self.text, self.repair, self.refused = text, repair, refused
 
-    MARK = 'file is not in UTF-8 or begins with a byte order mark', 'written in UTF-8', 'read'
-    SPELLING = 'images have a file_name that is spelled otherwise in the folder', 'renamed', 'read'
     DECIMAL = 'images have a width or height with a decimal point', 'made whole', 'scored masks'
     NAME_TWICE = 'categories have the name of another', 'merged', 'read'
     ORDER = 'categories have ids that are no integers, or do not ascend as the file lists them', 'numbered', 'scored'
@@ -61,7 +55,6 @@ class Fault(Enum):
     NO_OBJECTS = 'images have no annotations', 'kept without objects', ''
     NOT_NAMED = 'images are named by no annotation file', 'left out', ''
     NOT_LISTED = 'images are in no list of data.yaml or ImageSets', 'left out', ''
-    OTHER_NAME = 'XML files have the <filename> of another image', 'taken for the image of their own name', ''
     OTHER_JSON = 'JSON files have no images, annotations and categories', 'left out', ''
     SHAPE = 'shapes are neither rectangles nor polygons', 'left out', ''
     BOX_ALONE = 'objects have a box alone', 'drawn as rectangles', ''
@@ -82,36 +75,28 @@ def finite(values: Iterable[Any]) -> bool:
 def _is_segmentation(value: Any) -> bool:
     """Return whether a value is empty, polygons or run lengths; uncompressed ones are a list."""
     if isinstance(value, list):
-        try:  # the sum alone is the fast way
-            return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and (
-                abs(sum(polygon)) < FAR or finite(polygon) and max(map(abs, polygon)) < FAR) for polygon in value)
-        except (TypeError, OverflowError):
-            return False  # a coordinate is no number
+        return all(isinstance(polygon, list) and len(polygon) % 2 == 0 and finite(polygon)
+                   and max(map(abs, polygon), default=0) < FAR for polygon in value)
     if not value or not isinstance(value, dict):
         return not value
     counts = value.get('counts')
     return isinstance(counts, str) or isinstance(counts, list) and {*map(type, counts)} == {int} and min(counts) >= 0
 
 
-# Each test is called once for all values of a field, because a call for each of a million takes seconds.
-Test = tuple[Callable[[list[Any]], bool], str]
-ID: Test = (lambda values: {*map(type, values)} <= {int, str} or all(
-    isinstance(value, (int, str)) or finite([value]) and value == int(value) for value in values),
-    'a whole number or text')
-NAME: Test = lambda values: {*map(type, values)} <= {str} and all(values), 'text'
-SIDE: Test = (lambda values: finite(values) and all(value >= 1 and value == int(value) for value in values),
-              'a whole number of pixels from 1')
-FLAG: Test = lambda values: all(value in (0, 1) for value in values), '0 or 1'
-BOX: Test = (lambda values: {*map(type, values)} <= {list} and {*map(len, values)} <= {4}
-             and finite(chain.from_iterable(values)), 'four finite numbers')
+Test = tuple[Callable[[Any], bool], str]
+ID: Test = (lambda value: isinstance(value, (int, str)) or finite([value]) and value == int(value),
+            'a whole number or text')
+NAME: Test = lambda value: isinstance(value, str) and value != '', 'text'
+SIDE: Test = (lambda value: finite([value]) and value >= 1 and value == int(value), 'a whole number of pixels from 1')
+FLAG: Test = lambda value: value in (0, 1), '0 or 1'
+BOX: Test = lambda value: isinstance(value, list) and len(value) == 4 and finite(value), 'four finite numbers'
 FIELDS: dict[str, dict[str, Test]] = dict(
     images=dict(id=ID, file_name=NAME, width=SIDE, height=SIDE),
     categories=dict(id=ID, name=NAME),
     annotations=dict(
         id=ID, image_id=ID, category_id=ID, bbox=BOX, iscrowd=FLAG, ignore=FLAG,
-        area=(lambda values: finite(values) and min(values, default=0) >= 0, 'a number from 0'),
-        segmentation=(lambda values: all(map(_is_segmentation, values)),
-                      f'polygons, each an even number of coordinates below {FAR}, or run lengths')))
+        area=(lambda value: finite([value]) and value >= 0, 'a number from 0'),
+        segmentation=(_is_segmentation, f'polygons, each an even number of coordinates below {FAR}, or run lengths')))
 OPTIONAL = ('area', 'ignore', 'iscrowd', 'segmentation')  # and an annotation's id: a Fault
 
 
@@ -151,25 +136,19 @@ def _check_fields(kind: str, entries: Any, fields: dict[str, Test]) -> None:
         raise ValueError(f'"{kind}" is no list of objects')
     for key, (allowed, needed) in fields.items():
         optional = key in OPTIONAL or (kind, key) == ('annotations', 'id')
-        values = [entry.get(key) for entry in entries]
-        present = [value for value in values if value is not None] if optional and None in values else values
-        if allowed(present):
-            continue
-        wrong = [entry for entry, value in zip(entries, values)
-                 if not (optional if value is None else allowed([value]))]
+        wrong = [entry for entry in entries
+                 if not (optional if (value := entry.get(key)) is None else allowed(value))]
         if wrong:
             raise ValueError(f'{len(wrong)} of {len(entries)} {kind} have no valid {key!r}, which is {needed}; e.g. '
                              f'that with the id {wrong[0].get("id")!r} has {key}={str(wrong[0].get(key))[:200]}')
 
 
-def find_faults(content: Entry, classes: Sequence[str] | None = None, folder: str | None = None
-                ) -> dict[Fault, list[Entry]]:
+def find_faults(content: Entry, classes: Sequence[str] | None = None) -> dict[Fault, list[Entry]]:
     """Return the faulty entries of a content that :func:`check_values` allows.
 
     Args:
         content: the parsed file, which stays as it is.
         classes: names of the categories that are used; None: all.
-        folder: folder of the images, to find those whose names are spelled otherwise; None: they are not looked for.
 
     Raises:
         ValueError: so many boxes or masks are wrong that they are of another kind; or a label is no class.
@@ -178,26 +157,20 @@ def find_faults(content: Entry, classes: Sequence[str] | None = None, folder: st
     categories = [category for category in content['categories'] if classes is None or category['name'] in classes]
     ids, names = [category['id'] for category in categories], [category['name'] for category in categories]
     owner, used = {image['id']: image for image in images}, {*ids}
-    objects, numbers = annotations, [entry.get('id') for entry in annotations]
-    # Sets tell that nothing is wrong in a fraction of the time of a test of each entry.
-    if {entry['image_id'] for entry in objects} - owner.keys() or {entry['category_id'] for entry in objects} - used:
-        objects = [entry for entry in objects if entry['image_id'] in owner and entry['category_id'] in used]
+    objects = [entry for entry in annotations if entry['image_id'] in owner and entry['category_id'] in used]
     meant = {category['id'] for category in categories if is_no_class(category['name'])}
     if meant and (without := [entry for entry in objects if entry['category_id'] in meant]):
         label = next(category['name'] for category in categories if category['id'] == without[0]['category_id'])
         raise ValueError(f'{len(without)} annotations, such as {without[0].get("id")!r}, have the label {label!r}, '
                          'which means void or background: remove them, or give them another label')
-    counts = Counter(numbers if len({*numbers}) < len(numbers) else ())
-    all_right = {*map(type, numbers)} <= {int} and 0 not in numbers
+    counts = Counter(entry.get('id') for entry in annotations)
     return {
-        Fault.SPELLING: [] if folder is None else _spelled_otherwise(images, folder),
         Fault.DECIMAL: [image for image in images if {type(image['width']), type(image['height'])} != {int}],
         Fault.NAME_TWICE: [category for category in categories if names.count(category['name']) > 1],
         Fault.ORDER: [] if {*map(type, ids)} <= {int} and ids == sorted(ids) else categories,
-        Fault.OWN_ID: [entry for entry, number in zip(annotations, numbers) if number is None or counts[number] > 1],
-        Fault.NUMBER: [] if all_right else [
-            entry for entry in objects if entry.get('id') == 0 or isinstance(entry.get('id'), str)],
-        Fault.UNKNOWN: [] if len(objects) == len(annotations) else [
+        Fault.OWN_ID: [entry for entry in annotations if entry.get('id') is None or counts[entry['id']] > 1],
+        Fault.NUMBER: [entry for entry in objects if entry.get('id') == 0 or isinstance(entry.get('id'), str)],
+        Fault.UNKNOWN: [
             entry for entry in annotations if entry['image_id'] not in owner or entry['category_id'] not in used],
         Fault.NO_AREA: [entry for entry in annotations if entry.get('area') is None
                         or not entry['area'] and min(entry['bbox'][2:]) >= 1],
@@ -208,36 +181,23 @@ def find_faults(content: Entry, classes: Sequence[str] | None = None, folder: st
         **_find_faulty_masks(objects, owner)}
 
 
-def spelling(name: str) -> str:
-    """Return the same text for the paths that Windows, browsers and macOS make of one."""
-    return str(PurePosixPath(unicodedata.normalize('NFC', unquote(name.replace('\\', '/')))))
-
-
-def _spelled_otherwise(images: list[Entry], folder: str) -> list[Entry]:
-    missing = {*find_missing(os.path.join(folder, image['file_name']) for image in images)}
-    there = {spelling(os.path.relpath(path, folder)) for path in files_below(folder)} if missing else ()
-    return [image for image in images
-            if os.path.join(folder, image['file_name']) in missing and spelling(image['file_name']) in there]
-
-
 def _find_faulty_boxes(objects: list[Entry], owner: dict[Any, Entry]) -> dict[Fault, list[Entry]]:
-    boxes = np.fromiter(chain.from_iterable(entry['bbox'] for entry in objects), float).reshape(-1, 4)
-    number = {key: i for i, key in enumerate(owner)}
-    sizes = np.array([(image['width'], image['height']) for image in owner.values()], float).reshape(-1, 2)
-    sizes = sizes[[number[entry['image_id']] for entry in objects]]
+    boxes = np.array([entry['bbox'] for entry in objects], float).reshape(-1, 4)
+    sides = [[owner[entry['image_id']][side] for side in ('width', 'height')] for entry in objects]
+    sizes = np.array(sides, float).reshape(-1, 2)
     start, end = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
     before, far = (start < -1).any(1), (end > 1.05 * sizes + 1).any(1)
     _refuse_many(objects, (np.abs(boxes) < 2).all(1), 'a bbox of numbers from 0 to 1: it is relative')
     if before.sum() <= MANY * far.sum():
         _refuse_many(objects, far, 'a bbox that ends outside of the image: corners, centres, or of another size')
-    # Only boxes with the same corner are compared: a tuple for each of a million takes a second.
-    _, row, count = np.unique(start[:, 0] + 1j * start[:, 1], return_inverse=True, return_counts=True)
-    seen, repeated = set(), []
-    for entry in sorted(compress(objects, count[row] > 1), key=lambda entry: not entry.get('segmentation')):
-        key = (entry['image_id'], entry['category_id'], bool(entry.get('iscrowd')), *entry['bbox'])
-        mask = str(entry.get('segmentation') or '')  # a box alone repeats the object with a mask
-        repeated += [entry] if (*key, mask) in seen else []
-        seen |= {(*key, mask), (*key, '')}
+    found: dict[tuple, list[Any]] = defaultdict(list)  # the masks of each box
+    repeated = []
+    for entry in sorted(objects, key=lambda entry: not entry.get('segmentation')):
+        masks = found[entry['image_id'], entry['category_id'], bool(entry.get('iscrowd')), *entry['bbox']]
+        mask = entry.get('segmentation')
+        if mask in masks or masks and not mask:  # a box alone repeats the object with a mask
+            repeated.append(entry)
+        masks.append(mask)
     nowhere = (np.minimum(end, sizes) <= np.maximum(start, 0)).any(1)
     areas = np.array([1 if entry.get('area') is None else entry['area'] for entry in objects])
     return {Fault.REPEATED: repeated} | {fault: list(compress(objects, wrong.tolist())) for fault, wrong in (

@@ -9,32 +9,31 @@ import os
 import random
 import re
 import shutil
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import cv2
 import numpy as np
-import supervision as sv
 import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
 
 from ..atomic import write_atomically
-from ..console import printable
 from ..errors import listed
-from ..images import files_below, images_below, is_image, upright_size
+from ..images import files_below, images_below, is_image, read_header, shape_as_read
 from . import coco
 from .coco import Fault
 from .names import is_no_class
 
 IGNORED = 255  # of label maps: a pixel that counts neither in the loss nor in the scores
 SPLITS = ('train', 'val', 'test')
-TARGETS = ('coco', 'masks')
 LABEL_MAPS = ('SegmentationClass', 'SegmentationObject')  # folders of Pascal VOC
 
 
@@ -49,21 +48,10 @@ class Sample:
     width: int = 0
     height: int = 0
     objects: list[dict[str, Any]] = field(default_factory=list)
-    label_map: np.ndarray | None = None
     group: str = ''
 
     def __post_init__(self):
         self.name = self.path.name
-
-    def add_detections(self, detections: sv.Detections) -> None:
-        """Add predicted objects, without those that lie outside of the image or have an empty mask."""
-        boxes = sv.xyxy_to_xywh(detections.xyxy.clip(0, [self.width, self.height] * 2))
-        for i in np.flatnonzero((boxes[:, 2:] > 0).all(1)):
-            entry = dict(bbox=boxes[i].tolist(), area=float(boxes[i, 2:].prod()), iscrowd=0,
-                         category_id=int(detections.class_id[i]))
-            if detections.mask is not None:
-                entry.update(area=float(detections.mask[i].sum()), segmentation=encode(detections.mask[i]))
-            self.objects += [entry] if entry['area'] else []
 
 
 @dataclass
@@ -89,14 +77,13 @@ class Images:
 
     def __init__(self, src: Path, notes: dict[Fault, list[str]], splits: dict[Path | str, str] | None = None):
         self.src, self.notes, self.splits = src, notes, splits or {}
-        self.bad: list[str] = []
         self.content: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[])
         images = (path for path in map(Path, images_below(src)) if path.parent.name not in LABEL_MAPS)
         self.files: dict[Path, Path | None] = dict.fromkeys(sorted(images))  # their annotations
         self.named: dict[str, list[Path]] = defaultdict(list)  # by name, with the suffix and without
         for image in self.files:
             for name in (image.name, image.stem):
-                self.named[coco.spelling(name)].append(image)
+                self.named[spelling(name)].append(image)
 
     def take(self, name: str, file: Path, path: str = '') -> Path | None:
         """Return the image of an annotation file, or None if there is none.
@@ -112,14 +99,13 @@ class Images:
         Raises:
             ValueError: several images may be meant, or the image has another annotation file.
         """
-        def distance(image: Path) -> tuple[bool, int, bool]:
-            steps = len({*meant.parts} ^ {*image.parts})
-            return coco.spelling(image.name) != meant.name, steps, split_name(image) != split_name(file / 'file')
+        def distance(image: Path) -> tuple[int, bool]:
+            return len({*meant.parts} ^ {*image.parts}), split_name(image) != split_name(file / 'file')
 
-        meant = Path(os.path.normpath(file.parent / coco.spelling(path or name)))
-        ending = '/'.join(['', *(part for part in coco.spelling(name).split('/') if part not in ('', '.', '..'))])
+        meant = Path(os.path.normpath(file.parent / spelling(path or name)))
+        ending = '/'.join(['', *(part for part in spelling(name).split('/') if part not in ('', '.', '..'))])
         images = [image for image in self.named[ending.rpartition('/')[2]] if any(
-            f'/{coco.spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
+            f'/{spelling(str(path))}'.endswith(ending) for path in (image, image.with_suffix('')))]
         if not images:
             self.notes[Fault.NO_IMAGE].append(f'{file} {name}')
             return None
@@ -146,21 +132,9 @@ class Images:
         if part is None:
             self.notes[Fault.NOT_LISTED].append(str(path))
             return None
-        image = self.measure(path, part, *size)
-        self.content['images'] += [image] if image else []
+        image = image_entry(path, part, *size)
+        self.content['images'].append(image)
         return image
-
-    def measure(self, path: Path, part: str, *size: str | float | None) -> dict[str, Any] | None:
-        """Return what :func:`image_entry` does, or None for an image that :meth:`refuse_bad` will name."""
-        try:
-            return image_entry(path, part, *size)
-        except ValueError as error:
-            self.bad.append(str(error))
-
-    def refuse_bad(self) -> None:
-        """Raise ``ValueError`` that names each image that cannot be read or has another size than its annotations."""
-        if self.bad:
-            raise ValueError(f'{len(self.bad)} images are refused: {"; ".join(self.bad)}')
 
     def add_object(self, image: dict[str, Any], label: str, location: str, parts: Sequence[Any],
                    polygons: bool = False, iscrowd: int = 0, rotation: float = 0.) -> None:
@@ -199,7 +173,6 @@ class Images:
         """
         for path in self.rest(Fault.NO_OBJECTS):
             self.add_image(path)
-        self.refuse_bad()
         names = classes or sorted({entry['category_id'] for entry in self.content['annotations']})
         self.content['categories'] = [dict(id=name, name=name) for name in names]
         coco.check_values(self.content)
@@ -224,10 +197,9 @@ def split_name(path: Path) -> str:
     return (re.findall(word, '/'.join(path.parts[:-1]).lower()) or ['train'])[-1]
 
 
-def encode(mask: np.ndarray) -> dict[str, Any]:
-    """Return a mask (H, W) as COCO's compressed run lengths."""
-    lengths = coco_mask.encode(np.asfortranarray(mask, np.uint8))
-    return dict(size=lengths['size'], counts=lengths['counts'].decode())
+def spelling(name: str) -> str:
+    """Return the same text for the paths that Windows, browsers and macOS make of one."""
+    return str(PurePosixPath(unicodedata.normalize('NFC', unquote(name.replace('\\', '/')))))
 
 
 def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
@@ -239,13 +211,14 @@ def decode(entry: dict[str, Any], sample: Sample) -> np.ndarray:
 
 def image_entry(path: Path, split: str, *size: str | float | None) -> dict[str, Any]:
     """Return an image in COCO's format; ``size`` is that of the annotation file, where 0 and None are unknown."""
-    with naming(path), Image.open(path) as image:
-        upright = upright_size(image)
+    with naming(path):
+        height, width = shape_as_read(read_header(path), None)
     size = tuple(int(side or 0) for side in size)
-    if size and all(size) and size != upright:
-        raise ValueError(f'the annotations of {path} give the size {size}, but upright (EXIF applied) it has {upright}')
-    return dict(id=str(path), file_name=str(path), width=upright[0], height=upright[1],
-                sample=Sample(path, split, *upright))
+    if size and all(size) and size != (width, height):
+        raise ValueError(f'the annotations of {path} give the size {size}, but upright (EXIF applied) it has '
+                         f'{width, height}')
+    sample = Sample(path, split, width, height)
+    return dict(id=str(path), file_name=str(path), width=width, height=height, sample=sample)
 
 
 def files_of(src: Path, *suffixes: str) -> list[Path]:
@@ -330,11 +303,8 @@ def read_voc(src: Path, data: Data) -> Content:
     for file in files_of(src, '.xml'):
         with naming(file):
             root = ElementTree.parse(file).getroot()
-            named = PureWindowsPath(root.findtext('filename') or file.stem)  # takes slashes too
-            image = images.add_image(images.take(file.stem, file, str(named) if named.stem == file.stem else ''),
-                                     root.findtext('size/width'), root.findtext('size/height'))
-            if image and file.stem not in (named.name, named.stem):
-                data.notes[Fault.OTHER_NAME].append(f'{file} names {named}')
+            image = images.add_image(images.take(file.stem, file), root.findtext('size/width'),
+                                     root.findtext('size/height'))
             for number, node in enumerate(root.findall('object') if image else (), 1):
                 if not (name := node.findtext('name')):
                     raise ValueError(f'object {number} has no <name>')
@@ -379,23 +349,16 @@ def read_coco(src: Path, data: Data) -> Content:
     available = Images(src, data.notes)
     for file in files_of(src, '.json'):
         with naming(file):
-            text = file.read_bytes()
-            content = json.loads(text)
+            content = json.loads(file.read_bytes())
             if not isinstance(content, dict) or not {'images', 'annotations', 'categories'} <= content.keys():
                 data.notes[Fault.OTHER_JSON].append(str(file))
                 continue
-            data.notes[Fault.MARK] += [str(file)] * (not text.lstrip().startswith(b'{'))
             coco.check_values(content)
             for image in content['images']:
                 if path := available.take(image['file_name'], file):
-                    if not f'/{path}'.endswith(os.path.normpath(f'/{image["file_name"]}')):
-                        data.notes[Fault.SPELLING].append(f'{image["file_name"]!r} of {file}')
                     part = split_name(file.relative_to(src) / 'file')
-                    measured = available.measure(path, part, image['width'], image['height'])
-                    if measured:
-                        image['sample'] = measured['sample']
+                    image['sample'] = image_entry(path, part, image['width'], image['height'])['sample']
         yield file, content
-    available.refuse_bad()
     available.rest(Fault.NOT_NAMED)
 
 
@@ -524,34 +487,19 @@ def split(data: Data, fractions: Sequence[float], seed: int = 0, group: str | No
 # -- writers ---------------------------------------------------------------------------------------
 
 
-def check_target(data: Data, dst: Path, target: str) -> None:
-    """Check that data can be written into the folder ``dst`` in the format ``target``, one of ``TARGETS``.
+def check_target(data: Data, target: str) -> None:
+    """Check that data can be written in the format ``target``, 'coco' or 'masks'.
 
     Raises:
-        ValueError: two images of a split would get the same name; or, of label maps, there are too many classes, the
-            images have several suffixes, or ``dst`` holds other images or label maps, which would be trained on.
+        ValueError: two images of a split would get the same name, or there are too many classes for label maps.
     """
     names = Counter((sample.split, os.path.splitext(sample.name)[0] if target == 'masks' else sample.name)
                     for sample in data.samples)
     twice = [name for name, number in names.items() if number > 1]
     if twice:
         raise ValueError(f'several images would get one name in one split, {listed(twice)}: rename all but one.')
-    if target != 'masks':
-        files = {file.stem for file in (dst / 'annotations').glob('*.json')} - {sample.split for sample in data.samples}
-        if files:
-            raise ValueError(f'{dst} holds splits of another conversion, remove them: {listed(sorted(files))}.')
-        return
-    if len(data.classes) >= IGNORED:
+    if target == 'masks' and len(data.classes) >= IGNORED:
         raise ValueError(f'Label maps hold {IGNORED} classes with the background, and there are {len(data.classes)}.')
-    suffixes = sorted({sample.path.suffix for sample in data.samples})
-    if len(suffixes) > 1:
-        raise ValueError(f'The images have the suffixes {listed(suffixes)}, and MMSegmentation reads those of one: '
-                         'convert the others.')
-    written = {Path(sample.split, sample.name).with_suffix('') for sample in data.samples}
-    others = [file for kind in ('images', 'labels') for file in (dst / kind).rglob('*')
-              if file.is_file() and file.relative_to(dst / kind).with_suffix('') not in written]
-    if others:
-        raise ValueError(f'{dst} holds files of another conversion, remove them: {listed(sorted(others), 3)}.')
 
 
 def write(data: Data, dst: Path, target: str) -> None:
@@ -559,27 +507,26 @@ def write(data: Data, dst: Path, target: str) -> None:
 
     Args:
         data: samples and classes; notes are added.
-        dst: folder.
+        dst: folder, without files.
         target: 'coco' for ``annotations/<split>.json``, or 'masks' for ``labels/<split>/*.png`` and ``classes.txt``.
 
     Raises:
         ValueError: see :func:`check_target`.
     """
-    check_target(data, dst, target)
+    check_target(data, target)
     for sample in data.samples:
-        write_sample(data, sample, dst, target)
+        write_sample(sample, dst, _draw(data, sample) if target == 'masks' else None)
     write_annotations(data, dst, target)
 
 
-def write_sample(data: Data, sample: Sample, dst: Path, target: str) -> None:
-    """Write an image, and its label map if ``target`` is 'masks'; see :func:`write`."""
-    file = (dst / 'images' if target == 'masks' else dst) / sample.split / sample.name
+def write_sample(sample: Sample, dst: Path, label_map: np.ndarray | None = None) -> None:
+    """Write an image, and its label map if there is one; see :func:`write`."""
+    file = dst / ('' if label_map is None else 'images') / sample.split / sample.name
     file.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(sample.path, file)
-    if target == 'masks':
+    if label_map is not None:
         file = (dst / 'labels' / sample.split / sample.name).with_suffix('.png')
         file.parent.mkdir(parents=True, exist_ok=True)
-        label_map = _draw(data, sample) if sample.label_map is None else sample.label_map
         Image.fromarray(label_map.astype(np.uint8)).save(file)
 
 
@@ -614,9 +561,3 @@ def notes(data: Data) -> list[str]:
     """Return what was changed or left out, with the number of places and the first ones."""
     return [f'{fault.text}: {fault.repair} ({len(places)}: {listed(places, 3)})'
             for fault, places in data.notes.items() if places]
-
-
-def print_notes(data: Data) -> None:
-    """Print :func:`notes`."""
-    for note in notes(data):
-        print(printable(f'note: {note}'))

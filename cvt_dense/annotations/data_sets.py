@@ -1,9 +1,7 @@
 """Check the COCO files that the data sets and evaluators of a config read, before they are built."""
-import gc
 import json
 import os
 import shlex
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,29 +22,30 @@ class CocoFile:
     """An annotation file in COCO's format that a stage of a config reads.
 
     Attributes:
-        setting: path of its first data set or evaluator in the config, as ``--cfg-options`` writes it.
+        setting: path of its first data set in the config, as ``--cfg-options`` writes it.
         path: the file.
         images: folder of the images.
         classes: names of the classes that are learnt or scored.
         uses: what is done with it, as ``Fault.refused`` names it.
-        data_sets: configs of the data sets that read it; without one it is an evaluator's alone.
+        filters: ``filter_cfg`` of the first data set.
     """
     setting: str
     path: str
     images: str
     classes: tuple[str, ...]
     uses: set[str] = field(default_factory=lambda: {'read'})
-    data_sets: list[dict[str, Any]] = field(default_factory=list)
+    filters: dict[str, Any] = field(default_factory=dict)
 
 
 def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
-    """Return the COCO files of a stage, those of its data sets first; a line of the log names others.
-
-    An evaluator's file without a data set has the images and classes of the last data set.
+    """Return the COCO files of a stage; a line of the log names others.
 
     Args:
         cfg: whole config.
         stage: 'train', 'val' or 'test'.
+
+    Raises:
+        UserError: an evaluator has a file that no data set reads.
     """
     files: dict[tuple[str, ...], CocoFile] = {}
     for setting, node in walk(cfg.get(f'{stage}_dataloader'), f'{stage}_dataloader'):
@@ -60,9 +59,8 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
             continue
         root, images = node.get('data_root') or '', (node.get('data_prefix') or {}).get('img', '')
         path, classes = os.path.join(root, node['ann_file']), tuple(metainfo(node, cfg, 'classes'))
-        file = CocoFile(setting, path, os.path.join(root, images), classes)
+        file = CocoFile(setting, path, os.path.join(root, images), classes, filters=node.get('filter_cfg') or {})
         file = files.setdefault((os.path.realpath(path), file.images, *classes), file)
-        file.data_sets.append(node)
         file.uses |= {'masks'} if any(step.get('with_mask') for step in dicts(node.get('pipeline'))) else set()
     for setting, node in walk(cfg.get(f'{stage}_evaluator'), f'{stage}_evaluator'):
         path = node.get('ann_file')
@@ -71,9 +69,9 @@ def coco_files(cfg: Config, stage: str) -> list[CocoFile]:
             continue
         same = [file for file in files.values() if os.path.realpath(file.path) == os.path.realpath(path)]
         if not same:
-            last = [*files.values()][-1]
-            same = [files.setdefault((path, ), CocoFile(setting, path, last.images, last.classes))]
-        same[-1].uses |= {'scored', *(('masks', 'scored masks') if 'segm' in node.get('metric', '') else ())}
+            raise UserError(f'{setting}.ann_file={path!r} is no file of {stage}_dataloader. Give both one file.')
+        for file in same:
+            file.uses |= {'scored', *(('masks', 'scored masks') if 'segm' in node.get('metric', '') else ())}
     return [*files.values()]
 
 
@@ -96,35 +94,24 @@ def check_annotations(cfg: Config, stages: Sequence[str]) -> None:
         UserError: a file would be learnt or scored wrongly, or nothing in it is; the message names the entry, and the
             command that repairs the file where there is one.
     """
-    enabled = gc.isenabled()
-    gc.disable()  # looking for cycles in the dicts of COCO's training file would take a third of the time
-    try:
-        for stage in stages:
-            _check_stage(cfg, stage)
-    finally:
-        if enabled:
-            gc.enable()
+    for stage in stages:
+        _check_stage(cfg, stage)
 
 
 def _check_stage(cfg: Config, stage: str) -> None:
     files, number, lines = coco_files(cfg, stage), 0, []
-    images, read = {}, {}  # of each file and of all data sets: the images by id
     for file in files:
         try:
-            images[file.path], objects, losses = _check_file(file, compared=len(files) > 1)
+            objects, losses = _check_file(file)
         except (OSError, ValueError) as error:
             raise UserError(f'{file.setting}.ann_file={file.path!r}: {error}') from error
         lines += [f'{file.setting}: of {file.path!r}, {loss}.' for loss in losses]
-        number += objects if file.data_sets else 0
-        read |= images[file.path] if file.data_sets else {}
-    scored = [file for file in files if 'scored' in file.uses]
-    if len(scored) > 1 and all(file.data_sets for file in scored):
-        scored = []  # of several data sets, MMDetection's evaluator scores each by its own file
-    for file in scored:
-        wrong = [key for key, image in read.items() if images[file.path].get(key) != image]
-        if wrong:
-            raise UserError(f'{file.setting}.ann_file={file.path!r} has other images or boxes than '
-                            f'{stage}_dataloader reads, with the image ids {listed(wrong)}. Give both one file.')
+        number += objects
+    unscored = [file for file in files if 'scored' not in file.uses]
+    if 0 < len(unscored) < len(files):  # its images would be taken for those of another file with the same ids
+        raise UserError(f'{unscored[0].setting}.ann_file={unscored[0].path!r} is that of no metric of '
+                        f'{stage}_evaluator, which has those of other data sets. Give each data set its own metric '
+                        "by type='MultiDatasetsEvaluator', or join the files.")
     # Only a test with format_only, as for COCO's test-dev, needs no objects.
     is_scored = any(not node.get('format_only') for node in dicts(cfg.get(f'{stage}_evaluator')) if 'type' in node)
     if files and not number and (stage == 'train' or is_scored):
@@ -134,25 +121,19 @@ def _check_stage(cfg: Config, stage: str) -> None:
         print_log(line, logger='current', level=30)
 
 
-def _check_file(file: CocoFile, compared: bool) -> tuple[dict[Any, tuple[str, float]], int, list[str]]:
+def _check_file(file: CocoFile) -> tuple[int, list[str]]:
     """Check a file.
 
-    Args:
-        file: what reads it.
-        compared: whether its boxes are compared with those of another file.
-
     Returns:
-        By an image's id its name and the sum of its boxes' numbers (0 if not compared); how many objects are learnt or
-        scored; and what is not, a text for each reason.
+        How many objects are learnt or scored, and what is not, a text for each reason.
 
     Raises:
         ValueError: it would be learnt or scored wrongly.
     """
-    with open(file.path, 'rb') as opened:
-        marked = not opened.peek(1).lstrip().startswith(b'{')
-        content = json.load(opened)  # finds out about UTF-16 and byte order marks
+    with open(file.path, encoding='utf-8') as opened:  # as pycocotools reads it
+        content = json.load(opened)
     check_values(content)
-    found = find_faults(content, file.classes, file.images) | {Fault.MARK: [dict(id=file.path)] * marked}
+    found = find_faults(content, file.classes)
     refused = [fault for fault, entries in found.items() if entries and fault.refused in file.uses]
     common = os.path.commonpath([os.path.abspath(file.path), os.path.abspath(file.images)])
     folder = common if common != os.sep else 'FOLDER_OF_IMAGES_AND_ANNOTATIONS'
@@ -169,26 +150,20 @@ def _check_file(file: CocoFile, compared: bool) -> tuple[dict[Any, tuple[str, fl
                          f'MMDetection numbers classes in that order. Write classes = {tuple(right)!r} (a single class '
                          f'needs the comma), or give all files the same categories: {repair}')
     names = {category['id']: category['name'] for category in content['categories']}
-    without = {id(entry) for entry in found[Fault.UNKNOWN]}
-    used = [entry for entry in content['annotations'] if id(entry) not in without]
     lost = {id(entry) for fault in LOST for entry in found[fault]}
-    left = [entry for entry in used if id(entry) not in lost]
+    left = [entry for entry in content['annotations'] if id(entry) not in lost]
     losses = [_described(fault, found[fault]) for fault in LOST if found[fault]]
-    boxes: dict[Any, float] = defaultdict(float)
-    for entry in used if compared else ():
-        boxes[entry['image_id']] += sum(entry['bbox'])
-    images = {image['id']: (image['file_name'], round(boxes[image['id']], 3)) for image in content['images']}
-    empty = images.keys() - {entry['image_id'] for entry in used}
-    filters = (file.data_sets[0].get('filter_cfg') or {}) if file.data_sets and 'scored' not in file.uses else {}
-    filtered = [image['id'] for image in content['images'] if image['id'] in empty and filters.get('filter_empty_gt')
+    filters = {} if 'scored' in file.uses else file.filters
+    full = {entry['image_id'] for entry in content['annotations'] if names.get(entry['category_id']) in file.classes}
+    filtered = [image['id'] for image in content['images'] if filters.get('filter_empty_gt') and image['id'] not in full
                 or min(image['width'], image['height']) < filters.get('min_size', 0)]
     if filtered:
-        losses.append(f'{len(filtered)} of {len(images)} images, with the ids {listed(filtered)}, are left out by '
-                      f'filter_cfg={dict(filters)}: they have no object of the classes, or a side is too short')
+        losses.append(f'{len(filtered)} of {len(content["images"])} images, with the ids {listed(filtered)}, are left '
+                      f'out by filter_cfg={dict(filters)}: they have no object of the classes, or a side is too short')
     missing = {*file.classes} - {names[entry['category_id']] for entry in left}
     if missing:
         losses.append(f'the classes {listed(sorted(missing))} have no object')
-    return images, len(left), losses
+    return len(left), losses
 
 
 def _described(fault: Fault, entries: Sequence[dict[str, Any]]) -> str:

@@ -12,9 +12,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..console import printable
 from ..recipes import command
 from .command_line import report_errors
-from .outputs import add_force_argument, check_folder
+from .outputs import check_folder
 
 
 def fractions(text: str) -> list[float]:
@@ -29,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('src', type=Path, help='folder of images and annotations')
-    parser.add_argument('dst', type=Path, help='folder to write')
+    parser.add_argument('dst', type=Path, help='folder to write, which must be new or empty')
     parser.add_argument('--from', dest='source', required=True, choices=('yolo', 'voc', 'labelme', 'coco'),
                         help='format to read')
     parser.add_argument('--to', dest='target', default='coco', choices=('coco', 'masks'),
@@ -42,31 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--seed', type=int, default=0, help='seed of --split (default: %(default)s)')
     parser.add_argument('--group', metavar='PATTERN', help='regular expression; images whose paths match it with the '
                         'same text (or first group) stay in one split, e.g. the frames of one video')
-    add_force_argument(parser)
     return parser
-
-
-def template_lines(classes: list[str], splits: list[str], dst: Path, target: str, masks: bool, suffix: str) -> str:
-    """Return how to train on the result: which template to copy, and the lines for the top of the copy.
-
-    Args:
-        classes: names.
-        splits: splits of the result, such as 'train' and 'val'.
-        dst: folder of the result.
-        target: 'coco' or 'masks'.
-        masks: whether every object has a mask.
-        suffix: suffix of the image files.
-    """
-    name = 'upernet' if target == 'masks' else 'maskrcnn' if masks else 'gfl'
-    lines = [f'To train, copy the template {name}_cvt13_custom.py, put these lines at its top, and run '
-             f'{command("train")} COPY:', f'classes = {tuple(classes)!r}', f'data_root = {f"{dst}/"!r}']
-    for split in splits:
-        places = (f'labels/{split}', f'images/{split}') if target == 'masks' else (
-            f'annotations/{split}.json', f'{split}/')
-        lines.append('{0}_ann, {0}_images = {1!r}, {2!r}'.format(split, *places))
-    if target == 'masks':
-        lines.append(f"img_suffix, seg_map_suffix = {suffix!r}, '.png'")
-    return '\n'.join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -74,9 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     from ..annotations import convert
     with report_errors(ValueError, OSError, re.error):
-        check_folder(args.dst, args.force, args.src)
-        if not args.src.is_dir():
-            raise ValueError(f'{args.src} is not a folder. Give the folder of images and annotations.')
+        check_folder(args.dst, source=args.src)
         data = convert.read(args.src, args.source, args.masks)
         if args.split:
             convert.split(data, args.split, args.seed, args.group)
@@ -85,8 +60,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in splits:
         objects = [len(sample.objects) for sample in data.samples if sample.split == name]
         print(f'{name}: {sum(objects)} objects in images: {len(objects)}')
-    convert.print_notes(data)
-    masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
+    for note in convert.notes(data):
+        print(printable(f'note: {note}'))
     if 'val' not in splits:
         print('No image is for validation, which the templates need: convert again with --split 0.8,0.2.')
-    print('\n' + template_lines(data.classes, splits, args.dst, args.target, masks, data.samples[0].path.suffix))
+    masks = all(entry.get('segmentation') for sample in data.samples for entry in sample.objects)
+    name = 'upernet' if args.target == 'masks' else 'maskrcnn' if masks else 'gfl'
+    print(f'\nTo train, copy the template {name}_cvt13_custom.py, put these lines at its top, and run '
+          f'{command("train")} COPY:\nclasses = {tuple(data.classes)!r}\ndata_root = {f"{args.dst}/"!r}')
+    if 'test' in splits:
+        places = ('labels/test', 'images/test') if args.target == 'masks' else ('annotations/test.json', 'test/')
+        print('test_ann, test_images = {!r}, {!r}'.format(*places))
+    if args.target == 'masks':
+        print(f"img_suffix, seg_map_suffix = {data.samples[0].path.suffix!r}, '.png'")

@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
                         help='detections below this score are neither drawn nor saved (default: %(default)s)')
     parser.add_argument('--save', choices=('coco', 'masks'), metavar='FORMAT',
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT: coco '
-                        'for detectors, which tools/convert_data.py reads, masks (label maps) for segmentors too')
+                        'for detectors, which tools/convert_data.py reads, masks (label maps) for segmentors')
     command_line.add_settings(parser, TestRun, 'slice', 'overlap')
     parser.add_argument('--device', help='where to run (default: cuda if there is a GPU, otherwise cpu)')
     command_line.add_settings(parser, TestRun, 'options', 'runtime', 'amp')
@@ -149,14 +149,13 @@ def prepare_saving(args: argparse.Namespace, model: 'Model', images: Sequence[Pa
     Raises:
         UserError: the format is not for this model, two images have one name, or the result's folder holds files.
     """
-    from ..annotations import convert
     from ..annotations.predictions import PredictionWriter
-    allowed = dict(detection=convert.TARGETS, segmentation=('masks', )).get(model.task, ())
-    if args.save not in allowed:
-        raise UserError(f'--save {args.save}: for {model.task} allowed is {" or ".join(allowed) or "no --save"}.')
+    allowed = dict(detection='coco', segmentation='masks').get(model.task)
+    if args.save != allowed:
+        raise UserError(f'--save {args.save}: for {model.task} allowed is {allowed or "no --save"}.')
     unlabelled = [UNLABELLED] * (model.task == 'segmentation' and first_label(model))
     folder = args.out_dir / args.save
-    check_folder(folder, args.force)
+    check_folder(folder)
     return PredictionWriter(folder, args.save, [*unlabelled, *model.classes], images)
 
 
@@ -168,9 +167,7 @@ def first_label(model: 'Model') -> int:
 
 def report_saved(args: argparse.Namespace, writer: 'PredictionWriter') -> None:
     """Print what ``--save`` has written, and what comes next."""
-    from ..annotations import convert
     from ..recipes import command
-    convert.print_notes(writer.data)
     print(f'{len(writer.data.samples)} images -> {writer.folder}')
     if args.save != 'masks':
         print(f'When they are corrected: {command("convert_data")} {writer.folder} DST --from {args.save} --to coco')

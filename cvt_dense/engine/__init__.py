@@ -2,7 +2,6 @@ from .amp import AutocastOptimWrapper
 from .balanced import BalancedDataset
 from .checkpoint import ResumeHook, SafeCheckpointHook, StopHook
 from .data_sets import SkippingPipeline
-from .hooks.class_weights import ClassWeightsHook
 from .hooks.early_stopping import EarlyStoppingHook
 from .hooks.ema import EMAHook
 from .hooks.head_classes import HeadClassesHook
@@ -19,8 +18,8 @@ from .runner import CvTRunner
 from .samplers import SeededInfiniteSampler, SeededSampler
 
 __all__ = [
-    'AutocastOptimWrapper', 'BalancedDataset', 'ClassWeightsHook', 'CvTRunner', 'EMAHook', 'EarlyStoppingHook',
-    'HeadClassesHook', 'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressiveSizeHook',
-    'RawWeightsHook', 'ResumeHook', 'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler',
-    'SeededSampler', 'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
+    'AutocastOptimWrapper', 'BalancedDataset', 'CvTRunner', 'EMAHook', 'EarlyStoppingHook', 'HeadClassesHook',
+    'LayerDecayOptimWrapperConstructor', 'NonFiniteLossHook', 'ProgressiveSizeHook', 'RawWeightsHook', 'ResumeHook',
+    'SafeCheckpointHook', 'SaveLabelMapsHook', 'SeedHook', 'SeededInfiniteSampler', 'SeededSampler',
+    'SkippingPipeline', 'StopHook', 'SummaryHook', 'UnreadableImagesHook', 'ValLossHook'
 ]

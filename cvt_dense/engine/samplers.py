@@ -1,6 +1,6 @@
 """Samplers whose indices contain a seed, so that a sample's randomness depends on its place in the run alone."""
 import random
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count, islice
 from typing import Any
@@ -73,9 +73,6 @@ class SeededSampler(DefaultSampler):
         round_up: repeat samples so that every process gets as many.
     """
 
-    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None, round_up: bool = True):
-        super().__init__(dataset, shuffle, seed, round_up)
-
     def __iter__(self) -> Iterator[SeededIndex]:
         draw = torch.Generator().manual_seed(self.seed + self.epoch)
         seeds = torch.randint(2**31, (self.total_size, ), generator=draw)[self.rank::self.world_size]
@@ -94,9 +91,7 @@ class SeededInfiniteSampler(InfiniteSampler):
         seed: seed of the order and of the samples, the same in every process; None draws one.
     """
 
-    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = None):
-        super().__init__(dataset, shuffle, seed)
-        self.skipped = 0
+    skipped = 0
 
     def skip(self, num_samples: int) -> None:
         """Begin after this process's first ``num_samples``; MMEngine's loop calls this method when a run is resumed."""

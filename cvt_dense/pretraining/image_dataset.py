@@ -38,9 +38,6 @@ class ImageDataset(BaseDataset):
             fraction of its size.
         num_classes: outputs of the classifier's head; labels must be below. None: not checked (``tools/train.py`` and
             ``tools/test.py`` fill it in).
-        backend_args: arguments of MMEngine's file backend that images, but not the list file, are read through, e.g.
-            ``dict(backend='lmdb', db_path='imagenet.lmdb')`` with the keys ``<data_root>/<split>/<path>``. It needs
-            ``ann_file``. None: files.
         max_refetch: images drawn in training in place of one that cannot be read.
         kwargs: arguments of any MMEngine data set.
 
@@ -55,29 +52,21 @@ class ImageDataset(BaseDataset):
 
     def __init__(self, data_root: str = '', split: str = '', ann_file: str = '', metainfo: dict[str, Any] | None = None,
                  transform: dict[str, Any] = dict(input_size=224), num_classes: int | None = None,
-                 backend_args: dict[str, Any] | None = None, max_refetch: int = 10, **kwargs: Any):
+                 max_refetch: int = 10, **kwargs: Any):
         self.num_classes = num_classes
-        self.backend_args = backend_args
         super().__init__(ann_file, metainfo, data_root, dict(img_path=split), max_refetch=max_refetch,
                          test_mode=not transform.get('is_training', False), **kwargs)
         self.crop, transforms = build_transform(**transform)
         self.pipeline = Compose(transforms)
 
-    classes: tuple[str, ...] = ()
-
-    @property
-    def metainfo(self) -> dict[str, Any]:
-        """Return the metadata of the data set, including ``classes``, the names by number (empty if unknown)."""
-        return dict(super().metainfo, classes=self.classes)
-
     def load_data_list(self) -> list[dict[str, Any]]:
-        """List the images with their labels, which are checked against ``num_classes``."""
-        root, classes = self.data_prefix['img_path'], super().metainfo.get('classes')
+        """List the images with their labels, and set ``metainfo['classes']``, the names by number, () if unknown."""
+        root, classes = self.data_prefix['img_path'], self.metainfo.get('classes')
         if self.ann_file:
-            images = list_from_file(self.ann_file, root, check_files=not self.backend_args)
+            images = list_from_file(self.ann_file, root)
         else:
             images, classes = list_images(root, classes)
-        self.classes = tuple(classes or ())
+        self._metainfo['classes'] = tuple(classes or ())
         largest = max(images, key=lambda image: image['label'])
         if self.num_classes is not None and largest['label'] >= self.num_classes:
             raise ValueError(f'{largest["img_path"]!r} has the label {largest["label"]}, not below num_classes='
@@ -94,7 +83,7 @@ class ImageDataset(BaseDataset):
         for _ in range(attempts):
             info = self.get_data_info(idx)
             try:
-                image, label = open_image(open_file(info, self.backend_args)), info['label']
+                image, label = open_image(open_file(info)), info['label']
                 image = image if self.crop is None else self.crop(image)
                 image.load()
                 break

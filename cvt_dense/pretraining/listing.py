@@ -6,7 +6,7 @@ that worker processes share no open file and nothing is written beside the data.
 """
 import os
 import tarfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -33,8 +33,8 @@ def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[I
     The class is the folder directly below ``root``; in a tar file it is the innermost folder, or the name of
     the tar file if it has none; in a WebDataset shard it is the number in ``KEY.cls`` beside ``KEY.jpg``. Classes are
     numbered in sorted order, images are sorted by class and path. Hidden files and folders (``.ipynb_checkpoints``,
-    ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once. The log counts the
-    files with other suffixes than those of images, which are left out too.
+    ``._a.png``) are left out, and a folder that symbolic links lead to several times is read once. The log counts
+    images beside the folders and files with other suffixes than those of images, which are left out too.
 
     Args:
         root: a folder, or a file whose name ends with '.tar'.
@@ -54,19 +54,15 @@ def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[I
     tars = _tar_files(root)
     for name, image in _images_in_tars(tars):
         by_class[name].append(image)
-    others: Counter[str] = Counter()  # files that are no images, by their suffix
     if not tars:
+        left_out = [name for name in os.listdir(root) if is_image(name) and not is_rubbish(name)]
         for name in _folders(root):
             paths = [] if is_rubbish(name) else list(files_below(os.path.join(root, name)))  # __MACOSX is refused below
             by_class[name] = [dict(img_path=path) for path in paths if is_image(path)]  # none is an error below
-            others.update(os.path.splitext(path)[1].lower() for path in paths if not is_image(path))
-        loose = [name for name in os.listdir(root) if is_image(name) and not is_rubbish(name)]
-        if loose:
-            print_log(f'{root!r}: {len(loose)} images beside the class folders were left out, such as {min(loose)!r}.',
-                      logger='current', level=30)
-    if others:
-        print_log(f'{root!r}: {others.total()} files without the suffix of an image were left out: '
-                  f'{", ".join(f"{n} *{suffix}" for suffix, n in others.most_common(5))}.', logger='current')
+            left_out += [path for path in paths if not is_image(path)]
+        if left_out:
+            print_log(f'{root!r}: {len(left_out)} files were left out, which lie beside the class folders or have no '
+                      f'suffix of an image: {listed(left_out)}.', logger='current', level=30)
     if are_splits(by_class):
         raise ValueError(f'{root!r} holds parts of a data set and not classes: {listed(sorted(by_class))}. Set split '
                          'to one of them.')
@@ -90,13 +86,12 @@ def list_images(root: str, classes: Sequence[str] | None = None) -> tuple[list[I
             for image in sorted(by_class[name], key=image_name)], names
 
 
-def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[Image]:
+def list_from_file(ann_file: str, root: str) -> list[Image]:
     """List the images that a text file names in lines ``path label``.
 
     Args:
         ann_file: the text file.
         root: folder that its paths are relative to.
-        check_files: raise an error if images do not exist.
 
     Returns:
         The images, each with its ``label``.
@@ -115,7 +110,7 @@ def list_from_file(ann_file: str, root: str, check_files: bool = True) -> list[I
         images.append(dict(img_path=os.path.join(root, path.rstrip()), label=int(label)))
     if not images:
         raise ValueError(f'{ann_file!r} names no image. Write a line "path label" for each.')
-    missing = find_missing(image['img_path'] for image in images) if check_files else []
+    missing = find_missing(image['img_path'] for image in images)
     if missing:
         raise FileNotFoundError(f'{len(missing)} of the {len(images)} images in {ann_file!r} do not exist: '
                                 f'{listed(missing)}. Correct the list, data_root or split.')

@@ -327,28 +327,23 @@ def schedule(max_iters: int) -> list[dict[str, Any]]:
     return [rising, falling] if warmup else [falling]
 
 
-def hooks(max_iters: int, best: str, patience: int | None, balance: str | None = None) -> dict[str, Any]:
+def hooks(max_iters: int, best: str, patience: int | None) -> dict[str, Any]:
     """Return the ``default_hooks`` of a run of ``max_iters`` iterations, which is saved after every :func:`_part`.
 
     Args:
         max_iters: iterations.
         best: the metric whose best checkpoint is kept.
         patience: evaluations without a better ``best`` after which the training ends; None: it goes on to its end.
-        balance: of a segmentor, 'loss' weighs rare classes more, see :class:`cvt_dense.ClassWeightsHook`; None: all
-            pixels weigh the same.
 
     Raises:
-        UserError: ``balance`` is neither, or ``patience`` is below 1.
+        UserError: ``patience`` is below 1.
     """
-    _choose('balance', balance, None, 'loss')
     settings = dict(
         logger=dict(interval=min(50, max(max_iters // 10, 1)), log_metric_by_epoch=False),
         checkpoint=dict(by_epoch=False, interval=_part(max_iters), save_best=best))
     if patience is not None:
         _check_number('patience', patience, 1)
         settings['early_stopping'] = dict(type='cvt_dense.EarlyStoppingHook', monitor=best, patience=patience)
-    if balance:
-        settings['class_weights'] = dict(type='cvt_dense.ClassWeightsHook')
     return settings
 
 

@@ -68,10 +68,10 @@ def test_single_output_and_classes_from_1(data, tmp_path):
 
 def test_joined_data_sets(data, tmp_path):
     shutil.copytree(data, tmp_path / 'other')
-    config = write_template(tmp_path, 'upernet_cvt13_custom', data_root=f'{data}/', balance='loss',
+    config = write_template(tmp_path, 'upernet_cvt13_custom', data_root=f'{data}/',
                             classes=('unlabelled', 'background', 'road'), **TOP)
     config.write_text(config.read_text() + JOINED.format(other=tmp_path / 'other'))
     output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss')
-    assert re.search(r'val/loss: [\d.]+', output) and 'Weights of the classes' in output
+    assert re.search(r'val/loss: [\d.]+', output)
     output = run_tool('diagnose', config, tmp_path / 'run/iter_1.pth', '--out-dir', tmp_path / 'report')
     assert '% of 8 images' in output

@@ -151,19 +151,13 @@ def test_saved_predictions_are_read_back_as_annotations(models, nano, shapes, tm
         masks = [convert.decode(annotation, sample) for annotation in sample.objects]
         np.testing.assert_array_equal(masks, predicted.mask)
     assert total > 2
-    predict(*nano['detection'], *images, '--out-dir', tmp_path, '--save', 'masks', '--force', '--score-thr', 0.15)
-    assert (tmp_path / 'masks/classes.txt').read_text().split() == [*CLASSES, 'background']
-    label_map = np.asarray(Image.open(tmp_path / f'masks/labels/train/{path.stem}.png'))  # an object or the rest
-    np.testing.assert_array_equal(label_map < len(CLASSES), predicted.mask.any(0))
 
 
 def test_label_maps_are_saved_once(models, nano, shapes, tmp_path):
     images = sorted((shapes / VAL['segmentation']).glob('*.png'))
     command = *nano['segmentation'], *images, '--out-dir', tmp_path, '--save', 'masks'
     predict(*command)
-    for path in images:
-        (tmp_path / path.name).unlink()
-    assert '--force' in predict(*command, rc=2)
+    assert str(tmp_path / 'masks') in predict(*command, '--force', rc=2)
     for path in images:
         assert (tmp_path / 'masks/images/train' / path.name).read_bytes() == path.read_bytes()
         label_map = np.asarray(Image.open(tmp_path / f'masks/labels/train/{path.stem}.png'))

@@ -221,5 +221,5 @@ def test_several_data_sets_are_scored_each_by_its_own_file(data):
                                   dataset_prefixes=['a', 'b'])})['test'])
 
     assert number_of_images(2) == 12
-    with pytest.raises(UserError, match='datasets.0.ann_file'):
+    with pytest.raises(UserError, match='datasets.1.ann_file'):
         number_of_images(1)

@@ -136,15 +136,6 @@ def test_unreadable_images_are_skipped_and_counted(tmp_path):
     assert re.search(r'test .*read.*: 1\n', output) and 'mIoU' in output
 
 
-def test_batches_of_several_sizes_are_refused_in_a_test(tmp_path):
-    write(tmp_path)
-    for path in (tmp_path / 'images/val/im0.jpg', tmp_path / 'labels/val/im0.png'):
-        Image.open(path).rotate(90, expand=True).save(path)
-    build(tmp_path)
-    with pytest.raises(UserError, match='val_dataloader.*batch_size'):
-        build(tmp_path, {'val_dataloader.batch_size': 2})
-
-
 def test_class_folders_of_few_images_and_of_sixteen_bits(tmp_path):
     """Twelve bits in sixteen would be read as 0 to 15."""
     command = 'train', write_config(tmp_path), '--work-dir', tmp_path / 'run'

@@ -53,7 +53,7 @@ def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, opt
 
 def test_new_settings_are_taken():
     options = {
-        'backend_args.backend': 'lmdb', 'model.backbone.with_cp': True, 'optim_wrapper.accumulative_counts': 4,
+        'model.backbone.with_cp': True, 'optim_wrapper.accumulative_counts': 4,
         'optim_wrapper.paramwise_cfg.custom_keys.neck.lr_mult': 0.1, 'model.test_cfg.rcnn.anything': 1,
         'default_hooks.mine.type': 'EMAHook', 'compile': True, 'model_wrapper_cfg.type': 'MMDistributedDataParallel',
         'train_dataloader.dataset.pipeline.2.scale': (96, 96), 'train_dataloader.dataset.indices': 8, 'resume': True,

@@ -10,7 +10,7 @@ from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
 from ...config import is_remote, walk
-from ...errors import UserError, listed
+from ...errors import UserError
 from ...images import Header
 from ...models.attention import has_statistics
 from ...models.cvt import MIN_INPUT_SIZE, CvT
@@ -69,8 +69,8 @@ def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], heade
         stage: 'train', 'val' or 'test'.
 
     Raises:
-        UserError: the pipeline fails, or makes an image that the network or a batch of the loader cannot take; or
-            small images would be padded with a label that is neither a class nor ignored.
+        UserError: the pipeline fails, or makes an image that the network cannot take; or small images would be padded
+            with a label that is neither a class nor ignored.
     """
     paths, shapes = sorted(headers, key=lambda path: min(headers[path].shape[:2])), {}
     thinnest = sorted(paths, key=lambda path: min(headers[path].shape[:2]) / max(headers[path].shape[:2]))
@@ -98,10 +98,6 @@ def check_pipeline(dataset: BaseDataset, infos: dict[str, dict[str, Any]], heade
             if getattr(head, 'num_classes', 256) <= padding != ignored:
                 raise UserError(f'small images are padded with the label data_preprocessor.seg_pad_val={padding}, a '
                                 f'head has ignore_index={ignored}: give both one value.')
-    batch = built.loaders[stage].batch_sampler.batch_size
-    if batch > 1 and not pads and len(set(shapes.values())) > 1:
-        raise UserError(f'batch_size={batch}, but the images have different sizes after the pipeline, such as '
-                        f'{listed(sorted(set(shapes.values())), 3)}. Set batch_size to 1.')
 
 
 def check_batch_norm(built: Built) -> None:
