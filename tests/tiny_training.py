@@ -122,10 +122,13 @@ class Disturb(Hook):
             self.action()
 
 
-def free_port() -> str:
+@contextmanager
+def reserved_port() -> Iterator[str]:
+    """Keep a port from other programs; one that sets SO_REUSEADDR, as PyTorch's store does, can listen at it."""
     with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(('127.0.0.1', 0))
-        return str(sock.getsockname()[1])
+        yield str(sock.getsockname()[1])
 
 
 class Fork(multiprocessing.get_context('fork').Process):
@@ -239,8 +242,8 @@ def start(*args: Any, output: Path, **options: Any) -> Iterator[Process]:
 @contextmanager
 def start_two(*args: Any, output: Path, launcher: str = 'pytorch', **env: str) -> Iterator[list[Process]]:
     """Start a command in two processes as torchrun or srun does; the outputs are ``{output}0`` and ``{output}1``."""
-    env |= dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=free_port())
     with ExitStack() as stack:
+        env |= dict(WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=stack.enter_context(reserved_port()))
         yield [stack.enter_context(start(
             *args, '--launcher', launcher, output=Path(f'{output}{rank}'), RANK=str(rank), LOCAL_RANK=str(rank),
             SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), **env)) for rank in range(2)]

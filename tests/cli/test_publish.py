@@ -93,17 +93,16 @@ assert len(first.model.dataset_meta['classes']) == 9
 assert (found == expected).all() and (other['predictions'] == expected).all()"""
 
 
-@pytest.mark.parametrize('name', ['segmentation', 'cvt_dense://cvt-nano-voc'])
-def test_programs_of_others_open_the_pair(published, image, name, tmp_path):
-    if name not in published:
-        run_tool('publish', name, name, tmp_path / 'voc', '--license', 'mit', '--no-test')
-    folder = published.get(name, tmp_path / 'voc')
-    assert all(ast.literal_eval(line.value) for line in ast.parse((folder / MM_CONFIG).read_text()).body)
-    given = [str(folder / MM_CONFIG), str(folder / WEIGHTS)], str(image)
-    code = f'files, image = {given}' + (SEGMENTORS if name == 'segmentation' else DETECTORS)
+def test_programs_of_others_open_the_pair(published, image, tmp_path):
+    voc, code = 'cvt_dense://cvt-nano-voc', ''
+    run_tool('publish', voc, voc, tmp_path / 'voc', '--license', 'mit', '--no-test')
+    for folder, program in ((tmp_path / 'voc', DETECTORS), (published['segmentation'], SEGMENTORS)):
+        assert all(ast.literal_eval(line.value) for line in ast.parse((folder / MM_CONFIG).read_text()).body)
+        given = [str(folder / MM_CONFIG), str(folder / WEIGHTS)], str(image)
+        code += f'files, image = {given}{program}\n'
+        with pytest.raises(ImportError, match=CONFIG):  # says what to give instead
+            Config.fromfile(folder / CONFIG)
     subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(ROOT)), check=True)
-    with pytest.raises(ImportError, match=CONFIG):  # says what to give instead
-        Config.fromfile(folder / CONFIG)
 
 
 def test_card_has_the_metrics_of_the_test(nano, shapes, tmp_path):

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from templates_edited import ROOT, write_template
 
 from cvt_dense.shapes import generate
@@ -45,12 +44,8 @@ def installed(tmp_path_factory):
 
 
 def test_packaged_weights(installed, tmp_path):
-    """Without a network: the detector finds what is in a photograph, and a template trains from the classifier."""
+    """Without a network a template trains from the packaged classifier."""
     offline = dict.fromkeys(('HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy'), 'http://127.0.0.1:9')
-    skimage = pytest.importorskip('skimage.data')
-    Image.fromarray(skimage.astronaut()).save(tmp_path / 'astronaut.png')
-    assert 'person' in run(installed / 'bin/cvt-predict', 'cvt_dense://cvt-nano-voc', 'astronaut.png', cwd=tmp_path,
-                           site=installed, **offline)
     recipe = run(sys.executable, '-c', "import cvt_dense; print(cvt_dense.recipe('cvt_nano_tiny_imagenet.py'))",
                  cwd=tmp_path, site=installed).split()[-1]
     assert Path(recipe).is_relative_to(installed)
@@ -60,8 +55,10 @@ def test_packaged_weights(installed, tmp_path):
     assert 'cvt_dense://cvt-nano' in output and 'accuracy/top1' in output
 
 
-def test_every_recipe_and_tool_is_in_the_wheel(installed):
+def test_every_recipe_tool_and_packaged_model_is_in_the_wheel(installed):
     """Nothing is missing, and each file is the checkout's."""
+    weights = [file for file in (ROOT / 'cvt_dense/weights/files').rglob('*') if file.is_file()]
+    assert weights and all((installed / file.relative_to(ROOT)).read_bytes() == file.read_bytes() for file in weights)
     files = [ROOT / 'model-index.yml', *(ROOT / 'configs').rglob('*.py'), *(ROOT / 'tools').glob('*.*')]
     for file in files:
         assert (installed / 'cvt_dense/.mim' / file.relative_to(ROOT)).read_bytes() == file.read_bytes()

@@ -77,9 +77,10 @@ def test_head_edited_in_a_copy_elsewhere(template, read):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('template', DENSE)
-@pytest.mark.parametrize('arch, weights', [('cvt-13', 'hf://microsoft/cvt-13'), ('cvt-nano', 'cvt_dense://cvt-nano'),
-                                           ('timm:swin_tiny_patch4_window7_224', 'timm'), ('timm:resnet18', 'timm')])
+@pytest.mark.parametrize('template, arch, weights', [
+    *((template, 'timm:resnet18', 'timm') for template in DENSE), ('gfl_cvt13_custom', 'cvt-13', 'hf://microsoft/cvt-13'),
+    ('upernet_cvt13_custom', 'cvt-nano', 'cvt_dense://cvt-nano'),
+    ('maskrcnn_cvt13_custom', 'timm:swin_tiny_patch4_window7_224', 'timm')])
 def test_arch_and_pretrained(read, template, arch, weights):
     """Necks and heads follow the width of the backbone's maps."""
     cfg = read(template, arch=arch)
