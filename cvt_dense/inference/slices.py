@@ -15,7 +15,6 @@ from mmengine.structures import InstanceData, PixelData
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
-from ..errors import UserError
 from ..images import read_header
 from ..registry import MODELS
 
@@ -61,14 +60,6 @@ class RasterImage:
         """Return the pixels (H, W, 3), BGR, of a window, as an array does."""
         ranges = tuple(part.indices(side)[:2] for part, side in zip(window, self.shape))
         return np.ascontiguousarray(self.read(ranges).transpose(1, 2, 0))
-
-
-def check_slice(size: int, overlap: float) -> None:
-    """Raise ``UserError`` if images cannot be cut into slices of ``size`` pixels with this overlap."""
-    if not isinstance(size, int) or size < 32:
-        raise UserError(f'slice={size!r}: allowed is a whole number of pixels from 32.')
-    if not 0 <= overlap <= 0.9:  # at 0.9 each pixel is predicted a hundred times
-        raise UserError(f'overlap={overlap}: allowed is a number from 0 to 0.9.')
 
 
 def as_loaded(image: np.ndarray) -> dict[str, Any]:
@@ -191,7 +182,6 @@ class SlicedModel(BaseTTAModel):
     """
 
     def __init__(self, module: Any, size: int, overlap: float, pipeline: Sequence[dict[str, Any]]):
-        check_slice(size, overlap)
         super().__init__(module)
         self.size, self.overlap, self.pipeline = size, overlap, Compose(pipeline)
 

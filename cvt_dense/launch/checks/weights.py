@@ -4,7 +4,7 @@ from torch import nn
 
 from ...classes import Classes
 from ...config import check_exists
-from ...errors import UserError
+from ...errors import CheckpointError
 from ...weights import StrictLoading, check_model, load_weights_file, select_weights
 from ...weights.preprocessing import check_preprocessing
 from ..built import Built
@@ -42,6 +42,6 @@ def _check_init_weights(model: nn.Module) -> None:
         for module in model.modules():
             if isinstance(module, StrictLoading):
                 module.check_init_weights()
-    except FileNotFoundError as error:
-        raise UserError(f'{error} It is named by init_cfg (in a template: pretrained); None trains from scratch.'
-                        ) from error
+    except CheckpointError as error:
+        raise CheckpointError(f'{error} The file is named by init_cfg (in a template: pretrained); None trains from '
+                              'scratch.') from error
