@@ -31,7 +31,7 @@ READ_BELOW = {
     'train_cfg': 'type by_epoch dynamic_intervals fast_forward_on_resume max_epochs max_iters val_begin val_interval',
     'env_cfg': 'cudnn_benchmark dist_cfg mp_cfg resource_limit',
     r'env_cfg\.dist_cfg': 'backend device_id init_backend init_method pg_options port timeout',
-    r'model\..+\.nms': (
+    r'(tta_)?model\..+\.nms': (
         'type class_agnostic iou_threshold max_num method min_score offset score_threshold sigma split_thr'),
     r'model\..+\.sampler': 'type add_gt_as_proposals loss_key neg_pos_ub num pos_fraction',
     r'(optim_wrapper\.)?paramwise_cfg': (  # without a constructor
@@ -43,6 +43,7 @@ TYPES = {'ValLoop', 'TestLoop', 'EpochBasedTrainLoop', 'IterBasedTrainLoop', 'nm
 # Those of dicts that a class of the user's own may read too: there a key is wrong that is nearly one of them.
 READ_NEARLY = {
     r'.*\.filter_cfg': 'filter_empty_gt min_size bbox_min_size',
+    r'.*\.metainfo': 'classes palette stuff_classes thing_classes',
     r'(.*\.)?custom_keys\..+': 'lr_mult decay_mult',
     r'model\.(.*\.)?(train|test)_cfg(\..*)?': (
         'allowed_border assigner conf_thr crop_size filter_low_score filter_thr ga_assigner ga_sampler iou_thr '

@@ -50,6 +50,7 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('maskrcnn_cvt13_coco', 'model.train_cfg.rpn_proposal.nms.iou_threshod', 'iou_threshold'),
     ('maskrcnn_cvt13_coco', 'model.train_cfg.rcnn.sampler.pos_fracton', 'pos_fraction'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.min_sise', 'min_size'),
+    ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.metainfo.clases', 'classes'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.score_th', 'score_thr'),
     ('maskrcnn_cvt13_coco', 'optim_wrapper.paramwise_cfg.custom_keys.neck.lr_mul', 'lr_mult'),
     ('cascademaskrcnn_cvt13_coco_3x', 'model.roi_head.bbox_head.num_classes', 'list')])
