@@ -46,10 +46,10 @@ READ_NEARLY = {
     r'.*\.metainfo': 'classes palette stuff_classes thing_classes',
     r'(.*\.)?custom_keys\..+': 'lr_mult decay_mult',
     r'model\.(.*\.)?(train|test)_cfg(\..*)?': (
-        'allowed_border assigner conf_thr crop_size filter_low_score filter_thr ga_assigner ga_sampler iou_thr '
-        'mask_size mask_thr mask_thr_binary max_num max_num_grid max_per_img max_per_image min_bbox_size mode nms '
-        'nms_post nms_pre nms_thr num_points pos_weight rcnn reg_assigner rpn rpn_proposal sampler score_thr stride '
-        'update_thr')}
+        'allowed_border assigner conf_thr crop_size filter_low_score filter_thr ga_assigner ga_sampler '
+        'initial_assigner iou_thr mask_size mask_thr mask_thr_binary max_num max_num_grid max_per_img max_per_image '
+        'min_bbox_size mode nms nms_post nms_pre nms_thr num_points pos_weight rcnn reg_assigner rpn rpn_proposal '
+        'sampler score_thr stride update_thr')}
 # Settings of transforms that must be tuples; a JSON file and an option in brackets have lists.
 SIZES = {'crop_size', 'img_scale', 'scale', 'scales', 'size'}
 VARIABLE = 'a variable of the file, which has already computed other settings from it: edit a copy, or set those'

@@ -63,6 +63,7 @@ def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, opt
 def test_settings_that_mmengine_and_mmdet_read_are_taken():
     assert {*inspect.signature(Runner.__init__).parameters} - {'self', 'cfg', 'data_preprocessor'} <= READ_FROM_CONFIG
     for name in ('ddod/ddod_r50_fpn_1x_coco', 'grid_rcnn/grid-rcnn_r50_fpn_gn-head_2x_coco',
+                 'tood/tood_r50_fpn_anchor-based_1x_coco',
                  'guided_anchoring/ga-rpn_r50_fpn_1x_coco', 'yolo/yolov3_d53_8xb8-320-273e_coco'):
         merge_options(Config.fromfile(Path(mmdet.__file__).parent / f'.mim/configs/{name}.py'), {})
 
