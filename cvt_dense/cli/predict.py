@@ -20,7 +20,7 @@ from PIL import Image
 from ..annotations.names import is_rubbish
 from ..console import printable
 from ..errors import UserError, listed
-from ..images import SUFFIXES, check_slice, is_image
+from ..images import SUFFIXES, is_image
 from ..launch.runs import TestRun
 from . import command_line
 from .outputs import add_force_argument, check_folder, check_outputs
@@ -116,7 +116,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with command_line.report_errors(ValueError, OSError):
         if not 0 <= (args.score_thr or 0) <= 1:
             raise UserError(f'--score-thr {args.score_thr}: allowed is a number from 0 to 1.')
-        check_slice(args.slice, args.overlap)
         images = find_images(args.images)
         pictures = name_pictures(images, args.out_dir)
         beside = [*map(labels_of, pictures if args.slice else ()), *([args.out_dir / OVERVIEW] * (len(images) > 1))]

@@ -53,8 +53,8 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         - classification: pairs of class name and probability, the most probable first.
 
     Raises:
-        UserError: an image is of another type, cannot be read, or has less than 2 pixels a side; or ``slice`` or
-            ``overlap`` is not allowed.
+        UserError: an image is of another type, cannot be read, or has less than 2 pixels a side; or a setting is not
+            allowed, or has no effect on this model.
         ValueError, RuntimeError: the network cannot take an image, for example one that is too small.
     """
     if os.getpid() != model.process:  # in a process that forks from the one that loaded it, threads wait for ever
