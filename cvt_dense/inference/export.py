@@ -59,10 +59,10 @@ def export(model: Model, file: str | Path, *, size: Sequence[int] | None = None,
     check_format(file, precision)
     if size is not None and dynamic:
         raise UserError(f'size={tuple(size)} is that of all images, and dynamic allows any: leave one of them out.')
-    if precision != 'int8' and (keep or calibrate != CALIBRATE):
-        raise UserError(f'keep={keep!r}, calibrate={calibrate}: these are for int8, and precision is {precision}.')
     if calibrate < 1:
         raise UserError(f'calibrate={calibrate}: allowed is a number of images from 1.')
+    if precision != 'int8' and (keep or calibrate != CALIBRATE):
+        raise UserError(f'keep={keep!r}, calibrate={calibrate}: these are for int8, and precision is {precision}.')
     network = model.network
     if next(network.parameters()).device.type != 'cpu':
         network = copy.deepcopy(network).cpu()
