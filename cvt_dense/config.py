@@ -3,7 +3,6 @@
 Types in a config are texts or, in pure-Python configs, classes.
 """
 import difflib
-import inspect
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -18,25 +17,38 @@ from .console import prints_to_log
 from .errors import UserError, refusals_of
 
 SCOPES = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'cvt_dense')
-# Keys that MMEngine and this package read from a config besides the arguments of MMEngine's Runner.
-READ_FROM_CONFIG = {
-    'activation_checkpointing', 'compile', 'custom_imports', 'efficient_conv_bn_eval', 'find_unused_parameters',
-    'model_wrapper_cfg', 'runner_type', 'strategy', 'sync_bn', 'tta_model', 'tta_pipeline'}
-# Keys of the dicts, by patterns of their paths, in which others have no effect and are no error.
+# Keys that MMEngine's Runner takes, which takes seconds to import, and others that MMEngine and this package read.
+READ_FROM_CONFIG = set(
+    'model work_dir train_dataloader val_dataloader test_dataloader train_cfg val_cfg test_cfg auto_scale_lr '
+    'optim_wrapper param_scheduler val_evaluator test_evaluator default_hooks custom_hooks load_from resume launcher '
+    'env_cfg log_processor log_level visualizer default_scope randomness experiment_name '
+    'activation_checkpointing compile custom_imports efficient_conv_bn_eval find_unused_parameters '
+    'model_wrapper_cfg runner_type strategy sync_bn tta_model tta_pipeline'.split())
+# Keys of the dicts, by patterns of their paths, in which others have no effect and are no error, or are one late.
 READ_BELOW = {
     'auto_scale_lr': 'enable base_batch_size', '(val|test)_cfg': 'type fp16',
+    'train_cfg': 'type by_epoch dynamic_intervals fast_forward_on_resume max_epochs max_iters val_begin val_interval',
     'env_cfg': 'cudnn_benchmark dist_cfg mp_cfg resource_limit',
+    r'env_cfg\.dist_cfg': 'backend device_id init_backend init_method pg_options port timeout',
+    r'(tta_)?model\..+\.nms': (
+        'type class_agnostic iou_threshold max_num method min_score offset score_threshold sigma split_thr'),
+    r'model\..+\.sampler': 'type add_gt_as_proposals loss_key neg_pos_ub num pos_fraction',
     r'(optim_wrapper\.)?paramwise_cfg': (  # without a constructor
         'bias_decay_mult bias_lr_mult bypass_duplicate custom_keys dcn_offset_lr_mult dwconv_decay_mult '
         'flat_decay_mult norm_decay_mult')}
+# Types whose keys these are; a class of the user's own may read others.
+TYPES = {'ValLoop', 'TestLoop', 'EpochBasedTrainLoop', 'IterBasedTrainLoop', 'nms', 'soft_nms', 'RandomSampler',
+         'OHEMSampler'}
 # Those of dicts that a class of the user's own may read too: there a key is wrong that is nearly one of them.
 READ_NEARLY = {
     r'.*\.filter_cfg': 'filter_empty_gt min_size bbox_min_size',
+    r'.*\.metainfo': 'classes palette stuff_classes thing_classes',
     r'(.*\.)?custom_keys\..+': 'lr_mult decay_mult',
     r'model\.(.*\.)?(train|test)_cfg(\..*)?': (
-        'allowed_border assigner crop_size filter_low_score filter_thr iou_thr mask_size mask_thr mask_thr_binary '
-        'max_num max_per_img max_per_image min_bbox_size mode nms nms_post nms_pre nms_thr num_points pos_weight '
-        'rcnn rpn rpn_proposal sampler score_thr stride update_thr')}
+        'allowed_border assigner conf_thr crop_size filter_low_score filter_thr ga_assigner ga_sampler '
+        'initial_assigner iou_thr mask_size mask_thr mask_thr_binary max_num max_num_grid max_per_img max_per_image '
+        'min_bbox_size mode nms nms_post nms_pre nms_thr num_points pos_weight rcnn reg_assigner rpn rpn_proposal '
+        'sampler score_thr stride update_thr')}
 # Settings of transforms that must be tuples; a JSON file and an option in brackets have lists.
 SIZES = {'crop_size', 'img_scale', 'scale', 'scales', 'size'}
 VARIABLE = 'a variable of the file, which has already computed other settings from it: edit a copy, or set those'
@@ -110,25 +122,19 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
     constructs = (cfg.get('optim_wrapper') or {}).get('constructor')
     for path, node in walk(cfg._cfg_dict):
         for pattern, known in (READ_BELOW | READ_NEARLY).items():
-            own = type_name(node) not in ('', 'ValLoop', 'TestLoop') or path.endswith('paramwise_cfg') and constructs
+            own = 'type' in node and (type_name(node) not in TYPES or 'type' not in known) or (
+                path.endswith('paramwise_cfg') and constructs)
             for key in sorted(node.keys() - {*known.split()}) if re.fullmatch(pattern, path) and not own else ():
                 near = difflib.get_close_matches(key, known.split(), 1, 0.7)
                 if near or pattern in READ_BELOW:
                     raise UserError(f'nothing reads {path}.{key}. Did you mean {" or ".join(near or known.split())}?')
 
 
-def read_names() -> set[str]:
-    """Return the names of the settings that something reads from a config."""
-    from mmengine.runner import Runner  # imports PyTorch
-    return READ_FROM_CONFIG | set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg', 'data_preprocessor'}
-
-
 def _check_option(cfg: dict[str, Any], option: str) -> None:
     top, *rest = option.split('.')
-    read = read_names()
-    if top not in read:
-        settings = values({key: value for key, value in cfg.items() if key in read})
-        near = difflib.get_close_matches(top, read, 1, 0.7) or [
+    if top not in READ_FROM_CONFIG:
+        settings = values({key: value for key, value in cfg.items() if key in READ_FROM_CONFIG})
+        near = difflib.get_close_matches(top, READ_FROM_CONFIG, 1, 0.7) or [
             path for path, _ in settings if path.split('.')[-1] == top][:5]
         meant = ' or '.join('.'.join([name, *rest]) for name in near)
         text = f'{top!r} is {VARIABLE}' if top in cfg else f'nothing reads {top!r}'
@@ -321,7 +327,7 @@ def check_variables(cfg: Config) -> None:
     others = cfg.text.removesuffix(own)
     assigned, inherited = ({name for names in ASSIGNED.findall(text) for name in re.split(', *', names)}
                            for text in (own, others))
-    for name in sorted(assigned & inherited - {'_base_', *read_names()}):
+    for name in sorted(assigned & inherited - READ_FROM_CONFIG - {'_base_'}):
         line = re.search(rf'^{name} = .*(?<![\[({{,])$', own, re.M)
         repeated = line and line[0] in others.splitlines()
         if not repeated and len(re.findall(rf'\b{name}\b', own)) == 1:

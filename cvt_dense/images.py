@@ -21,6 +21,19 @@ ADVICE = ('Save 8 bits, or 16 bits that reach 65535, of one or three channels. D
           'upernet_cvt13_multichannel.py.')
 
 
+OVERLAP = 0.2  # of neighbouring slices, as a fraction of their side
+
+
+def check_slice(size: int | None, overlap: float) -> None:
+    """Raise ``UserError`` if images cannot be cut into slices of ``size`` pixels with this overlap."""
+    if size is None and overlap != OVERLAP:
+        raise UserError(f'overlap={overlap} is that of slices: give slice, too, or leave overlap out.')
+    if size is not None and size < 32:
+        raise UserError(f'slice={size}: allowed is a number of pixels from 32.')
+    if not 0 <= overlap <= 0.9:  # at 0.9 each pixel is predicted a hundred times
+        raise UserError(f'overlap={overlap}: allowed is a number from 0 to 0.9.')
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 

@@ -71,7 +71,7 @@ def from_hub(source: str) -> Path:
         for candidate in candidates:
             try:
                 if not cached and not huggingface_hub.constants.HF_HUB_OFFLINE:  # or it would be tried for a minute
-                    huggingface_hub.get_session().head(huggingface_hub.constants.ENDPOINT, timeout=10)
+                    huggingface_hub.get_session().head(huggingface_hub.constants.ENDPOINT, timeout=5)
                 path = Path(huggingface_hub.hf_hub_download(
                     repository, candidate, revision=revision, local_files_only=cached))
                 with suppress(OSError, ValueError):  # the config names the classes

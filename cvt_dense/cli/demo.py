@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         run('train', recipe(config), '--data-root', out / 'data' / task, '--work-dir', out / task, '--cfg-options',
             'model.backbone.init_cfg.type=Pretrained', f'model.backbone.init_cfg.checkpoint={weights}')
         checkpoint = find_checkpoint(out / task)
-        run('predict', recipe(config), checkpoint, *sorted((out / 'data' / task).glob(IMAGES[task])), '--score-thr',
-            SCORE_THR, '--out-dir', out / 'predictions' / task)
+        run('predict', recipe(config), checkpoint, *sorted((out / 'data' / task).glob(IMAGES[task])), '--out-dir',
+            out / 'predictions' / task, *(('--score-thr', SCORE_THR) if task == 'detection' else ()))
         weights = checkpoint if task == 'classification' else weights
     print(f'pictures: {out}/photographs, {out}/predictions\ntook {(time.time() - start) / 60:.1f} minutes; the next '
           'step: docs/get_started/own_photographs.md')

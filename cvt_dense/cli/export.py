@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import inference
 from ..deploy.export import above_tolerance, parts
 from ..deploy.formats import INFERENCE_PRECISION
-from ..inference.export import AboveTolerance, export
+from ..inference.export import CALIBRATE, AboveTolerance, export
 from ..launch.runs import TestRun
 from . import command_line
 from .outputs import add_force_argument, check_outputs
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
                         'always allowed, except for a whole detector)')
     parser.add_argument('--precision', choices=INFERENCE_PRECISION, default='fp32',
                         help='precision of the network (default: %(default)s)')
-    parser.add_argument('--calibrate', type=int, default=128, metavar='N',
+    parser.add_argument('--calibrate', type=int, default=CALIBRATE, metavar='N',
                         help='number of training images to calibrate int8 with (default: %(default)s)')
     parser.add_argument('--images', metavar='DIR', help='folder of images to calibrate and compare with (default: the '
                         "config's training and test images)")

@@ -46,8 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument('--out-dir', type=Path, default='predictions', metavar='DIR',
                         help='folder of the pictures (default: %(default)s)')
     add_force_argument(parser)
-    parser.add_argument('--score-thr', type=float, default=0.3, metavar='SCORE',
-                        help='detections below this score are neither drawn nor saved (default: %(default)s)')
+    parser.add_argument('--score-thr', type=float, metavar='SCORE',
+                        help='detections below this score are neither drawn nor saved (default: 0.3)')
     parser.add_argument('--save', choices=('coco', 'masks'), metavar='FORMAT',
                         help='also write images and predictions as annotated data into the folder DIR/FORMAT: coco '
                         'for detectors, which tools/convert_data.py reads, masks (label maps) for segmentors')
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Draw the predictions for the images that the command line names, and return the exit code."""
     args = build_parser().parse_args(command_line.expand_published(argv))
     with command_line.report_errors(ValueError, OSError):
-        if not 0 <= args.score_thr <= 1:
+        if not 0 <= (args.score_thr or 0) <= 1:
             raise UserError(f'--score-thr {args.score_thr}: allowed is a number from 0 to 1.')
         images = find_images(args.images)
         pictures = name_pictures(images, args.out_dir)
@@ -123,9 +123,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mmengine.logging import MMLogger
 
         from .. import inference  # its import takes seconds, in which a mistake above can be named
+        from ..inference.prediction import check_settings
         MMLogger.get_current_instance().setLevel('WARNING')
         model = inference.load(args.config, args.checkpoint, device=args.device, cfg_options=args.options,
                                runtime=args.runtime, amp=args.amp)
+        if args.score_thr is None:
+            args.score_thr = 0.3 if model.task == 'detection' else 0.
+        check_settings(model, args.slice, args.overlap, args.score_thr)
         writer = prepare_saving(args, model, images) if args.save else None
         args.out_dir.mkdir(parents=True, exist_ok=True)
     try:

@@ -17,6 +17,7 @@ from ..images import images_below
 from .model import DENSE, Model
 from .slices import as_loaded
 
+CALIBRATE = 128  # images that int8 is calibrated with
 SAMPLED = 32  # test images whose sizes are read
 
 
@@ -26,9 +27,9 @@ class AboveTolerance(UserError):
 
 @checked
 def export(model: Model, file: str | Path, *, size: Sequence[int] | None = None, dynamic: bool = False,
-           precision: Literal['fp32', 'bf16', 'int8'] = 'fp32', images: str | Path | None = None, calibrate: int = 128,
-           keep: Sequence[str] = (), part: Literal['model', 'backbone'] = 'model', raw_input: bool = False,
-           report: Callable[[str], None] = print) -> Path:
+           precision: Literal['fp32', 'bf16', 'int8'] = 'fp32', images: str | Path | None = None,
+           calibrate: int = CALIBRATE, keep: Sequence[str] = (), part: Literal['model', 'backbone'] = 'model',
+           raw_input: bool = False, report: Callable[[str], None] = print) -> Path:
     """Export a model, and compare the file's outputs with those of PyTorch.
 
     Args:
@@ -56,8 +57,12 @@ def export(model: Model, file: str | Path, *, size: Sequence[int] | None = None,
     """
     file, cfg = Path(file), model.cfg
     check_format(file, precision)
+    if size is not None and dynamic:
+        raise UserError(f'size={tuple(size)} is that of all images, and dynamic allows any: leave one of them out.')
     if calibrate < 1:
         raise UserError(f'calibrate={calibrate}: allowed is a number of images from 1.')
+    if precision != 'int8' and (keep or calibrate != CALIBRATE):
+        raise UserError(f'keep={keep!r}, calibrate={calibrate}: these are for int8, and precision is {precision}.')
     network = model.network
     if next(network.parameters()).device.type != 'cpu':
         network = copy.deepcopy(network).cpu()

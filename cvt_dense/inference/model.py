@@ -190,7 +190,8 @@ class TrainedFile:
         content: the content of the checkpoint, or the metadata of the exported file.
 
     Raises:
-        UserError: the file cannot be read, or is exported and has a precision of its own.
+        UserError: the file cannot be read, or is exported and has a precision of its own; or a checkpoint has a
+            runtime.
     """
     source: str
     runtime: str | None = None
@@ -200,6 +201,8 @@ class TrainedFile:
         if self.exported and self.amp:
             raise UserError(f'amp={self.amp!r}: {self.source} has the precision of its export: leave amp out, or '
                             'export it again.')
+        if self.runtime and not self.exported:
+            raise UserError(f'runtime={self.runtime!r}: {self.source} is no exported file: leave runtime out.')
         size = self.content.get('input_size') if self.exported else None
         if size and self.content['task'] == 'segmentation':  # detectors fit images into it, classifiers crop them
             print_log(f'{self.source} takes images and crops of {size[0]}x{size[1]} pixels (height x width) alone: if '

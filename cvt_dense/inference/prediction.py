@@ -13,8 +13,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import UserError, checked
+from ..images import OVERLAP, check_slice
 from .model import DENSE, Model
-from .slices import as_loaded, check_slice, predict_slices, slice_starts
+from .slices import as_loaded, predict_slices, slice_starts
 
 if TYPE_CHECKING:
     from supervision import Detections
@@ -24,7 +25,7 @@ SAME_OBJECT = 0.65  # IoU of boxes; detectors suppress those of one class from 0
 
 
 @checked
-def predict(model: Model, images: Any, slice: int | None = None, overlap: float = 0.2, score_thr: float = 0.,
+def predict(model: Model, images: Any, slice: int | None = None, overlap: float = OVERLAP, score_thr: float = 0.,
             by_class: bool = False) -> Any:
     """Predict one image, or a list of images.
 
@@ -52,22 +53,18 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         - classification: pairs of class name and probability, the most probable first.
 
     Raises:
-        UserError: an image is of another type, cannot be read, or has less than 2 pixels a side; or ``slice`` or
-            ``overlap`` is not allowed.
+        UserError: an image is of another type, cannot be read, or has less than 2 pixels a side; or a setting is not
+            allowed, or has no effect on this model.
         ValueError, RuntimeError: the network cannot take an image, for example one that is too small.
     """
     if os.getpid() != model.process:  # in a process that forks from the one that loaded it, threads wait for ever
         torch.set_num_threads(1)
     if not isinstance(images, (list, tuple)):
         return predict(model, [images], slice, overlap, score_thr, by_class)[0]
-    if not 0 <= score_thr <= 1:
-        raise UserError(f'score_thr={score_thr}: allowed is a number from 0 to 1.')
+    check_settings(model, slice, overlap, score_thr, by_class)
     for image in images:
         _check_type(model, image)
     if slice is not None:
-        check_slice(slice, overlap)
-        if model.task not in DENSE:
-            raise UserError(f'slice={slice}: allowed for detection and segmentation, this model does {model.task}.')
         return [_predict_large(model, image, slice, overlap, score_thr, by_class) for image in images]
     collate = pseudo_collate if model.task in DENSE else default_collate
     convert = dict(detection=partial(_detections, score_thr=score_thr, by_class=by_class),
@@ -77,6 +74,18 @@ def predict(model: Model, images: Any, slice: int | None = None, overlap: float 
         while batch := list(islice(same, BATCH)):
             predictions += [convert(model, output) for output in model.run(collate(batch))]
     return predictions
+
+
+def check_settings(model: Model, slice: int | None, overlap: float, score_thr: float, by_class: bool = False) -> None:
+    """Raise ``UserError`` if settings of :func:`predict` are not allowed, or have no effect on this model."""
+    if not 0 <= score_thr <= 1:
+        raise UserError(f'score_thr={score_thr}: allowed is a number from 0 to 1.')
+    check_slice(slice, overlap)
+    if slice is not None and model.task not in DENSE:
+        raise UserError(f'slice={slice}: allowed for detection and segmentation, this model does {model.task}.')
+    if model.task != 'detection' and (score_thr or by_class):
+        raise UserError(f'score_thr={score_thr}, by_class={by_class}: these are for detection, and this model does '
+                        f'{model.task}: leave them out.')
 
 
 def _read(model: Model, image: Any) -> np.ndarray:

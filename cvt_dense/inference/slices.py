@@ -14,21 +14,12 @@ from mmengine.structures import InstanceData, PixelData
 from pycocotools import mask as coco_mask
 from torch import Tensor
 
-from ..errors import UserError
 from ..registry import MODELS
 
 if TYPE_CHECKING:
     from supervision import Detections
 
 MERGED_SCORE = 0.1  # sahi's rule: pieces below are suppressed, because merging with them would enlarge good boxes
-
-
-def check_slice(size: int, overlap: float) -> None:
-    """Raise ``UserError`` if images cannot be cut into slices of ``size`` pixels with this overlap."""
-    if not isinstance(size, int) or size < 32:
-        raise UserError(f'slice={size!r}: allowed is a whole number of pixels from 32.')
-    if not 0 <= overlap <= 0.9:  # at 0.9 each pixel is predicted a hundred times
-        raise UserError(f'overlap={overlap}: allowed is a number from 0 to 0.9.')
 
 
 def as_loaded(image: np.ndarray) -> dict[str, Any]:
@@ -151,7 +142,6 @@ class SlicedModel(BaseTTAModel):
     """
 
     def __init__(self, module: Any, size: int, overlap: float, pipeline: Sequence[dict[str, Any]]):
-        check_slice(size, overlap)
         super().__init__(module)
         self.size, self.overlap, self.pipeline = size, overlap, Compose(pipeline)
 

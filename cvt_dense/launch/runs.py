@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UserError, check_argument
+from ..images import OVERLAP, check_slice
 
 RANKS = dict(pytorch='RANK', slurm='SLURM_PROCID')  # the variable in which each launcher gives a process its number
 
@@ -96,10 +97,14 @@ class TestRun(Run):
         None, 'cut larger images into overlapping slices of this side, predict each slice as an image of its own, and '
         'merge the predictions', metavar='PIXELS')
     overlap: float = setting(
-        0.2, 'fraction of the side by which neighbouring slices overlap (default: %(default)s)', metavar='FRACTION')
+        OVERLAP, 'fraction of the side by which neighbouring slices overlap (default: %(default)s)', metavar='FRACTION')
     out: str | Path | None = setting(
         None, 'save predictions in a new folder: detections as COCO JSON (predictions.bbox.json, '
         'predictions.segm.json), segmentations as PNG label maps', metavar='DIR')
     split: Literal['test', 'val'] = setting('test', 'data to test on')
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_slice(self.slice, self.overlap)
 
     __test__ = False  # pytest takes classes of this name for tests

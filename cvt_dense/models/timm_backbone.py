@@ -155,7 +155,7 @@ class TimmBackbone(BaseModule):
         """Compare the weights that :meth:`init_weights` would load with the network, without loading them.
 
         Raises:
-            FileNotFoundError, CheckpointError: it cannot be read, or does not fit.
+            CheckpointError: it cannot be read, or does not fit.
         """
         if self.init_cfg:
             self._read()

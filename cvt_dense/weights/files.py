@@ -62,7 +62,7 @@ def load_weights_file(source: str, map_location: Any = 'cpu', rename: bool = Tru
         rename: gives a CvT of the authors or of Hugging Face this project's names.
 
     Raises:
-        FileNotFoundError, CheckpointError: it cannot be reached or read.
+        CheckpointError: it cannot be reached or read.
     """
     path: str | Path = source
     if source.startswith(SCHEME):
@@ -99,16 +99,15 @@ def read_checkpoint(path: str | Path, map_location: Any = 'cpu') -> Any:
             were, or the CPU on a machine without CUDA.
 
     Raises:
-        FileNotFoundError: there is no such file, or none of :data:`HUB_FILES` in the folder.
-        CheckpointError: the file is damaged, is no checkpoint, or its pickle needs more than tensors,
-            plain Python values and MMEngine's own records. The environment variable
-            ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` (PyTorch's) opens such a pickle nevertheless.
+        CheckpointError: there is no such file, or none of :data:`HUB_FILES` in the folder; the file is damaged, is no
+            checkpoint, or its pickle needs more than tensors, plain Python values and MMEngine's own records. The
+            environment variable ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` (PyTorch's) opens such a pickle nevertheless.
     """
     path = Path(path).expanduser()
     if path.is_dir():
         path = next((path / name for name in HUB_FILES if (path / name).is_file()), path / HUB_FILES[0])
     if not path.is_file():
-        raise FileNotFoundError(f'The checkpoint {path} does not exist.')
+        raise CheckpointError(f'The checkpoint {path} does not exist.')
     if map_location is None and not torch.cuda.is_available():
         map_location = 'cpu'
     about: dict[str, str] = {}

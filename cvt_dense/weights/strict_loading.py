@@ -47,7 +47,7 @@ class StrictPretrainedInit(PretrainedInit):
         """Return the tensors in the checkpoint, or those under ``prefix``, for a module's ``in_channels``.
 
         Raises:
-            FileNotFoundError, CheckpointError: it cannot be reached or read, or has nothing under ``prefix``.
+            CheckpointError: it cannot be reached or read, or has nothing under ``prefix``.
         """
         checkpoint = load_weights_file(self.checkpoint, self.map_location, rename=False)
         tensors = select_weights(checkpoint, self.weights, self.checkpoint)
@@ -89,7 +89,7 @@ class StrictLoading:
         """Compare the weights that :meth:`init_weights` would load with the module, without loading them.
 
         Raises:
-            FileNotFoundError, CheckpointError: as :class:`StrictPretrainedInit` and :meth:`check_loading`.
+            CheckpointError: as :class:`StrictPretrainedInit` and :meth:`check_loading`.
         """
         for cfg in pretrained_cfgs(self):
             init = StrictPretrainedInit(**{key: value for key, value in cfg.items() if key != 'type'})

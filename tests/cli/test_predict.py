@@ -46,15 +46,15 @@ def test_detector_as_mmdetection(models, nano, shapes):
     assert above == predicted[predicted.confidence >= threshold] and len(above) < len(predicted)
 
 
-@pytest.mark.parametrize('slice', [None, 96])
-def test_an_object_has_one_label(models, monkeypatch, slice):
+@pytest.mark.parametrize('slice, overlap', [(None, 0.2), (96, 0.)])
+def test_an_object_has_one_label(models, monkeypatch, slice, overlap):
     """Of boxes that are one the best is kept, and another object of the same class beside it."""
     found = DetDataSample(pred_instances=InstanceData(
         bboxes=torch.tensor([[0, 0, 40, 40], [0, 0, 38, 40], [15, 0, 55, 40]]).float(), labels=torch.tensor([1, 0, 1]),
         scores=torch.tensor([.5, .6, .4])))
     monkeypatch.setattr(Model, 'run', lambda self, batch: [found] * len(batch['inputs']))
     image = np.zeros((96, 96 if slice is None else 180, 3), np.uint8)
-    every, single = (api.predict(models['detection'], image, slice, 0., by_class=each) for each in (True, False))
+    every, single = (api.predict(models['detection'], image, slice, overlap, by_class=each) for each in (True, False))
     copies = 1 if slice is None else 2
     assert sorted(every.class_id) == sorted([1, 0, 1] * copies) and sorted(single.class_id) == sorted([0, 1] * copies)
     assert set(single['class_name']) == set(CLASSES[:2])
@@ -170,7 +170,9 @@ def test_label_maps_are_saved_once(models, nano, shapes, tmp_path):
 @pytest.mark.parametrize('changes, words', [
     (dict(image='no.jpg', checkpoint='no.pth'), 'no.jpg'),  # before the checkpoint is read
     (dict(config=Path(__file__).parents[2] / 'configs/upernet_cvt_nano_shapes.py'), 'classification.pth'),
-    (dict(flags=['--score-thr', 'nan']), '--score-thr'), (dict(flags=['--save', 'coco']), '--save'),
+    (dict(flags=['--score-thr', 'nan']), '--score-thr'), (dict(flags=['--score-thr', '0.5']), 'score_thr'),
+    (dict(flags=['--overlap', '0.5']), 'overlap'), (dict(flags=['--runtime', 'openvino']), 'runtime'),
+    (dict(flags=['--save', 'coco']), '--save'),
     (dict(flags=['--cfg-options', 'modle.num_classes=8']), 'modle'),
 ], ids=lambda value: '' if isinstance(value, str) else next(iter(value)))
 def test_a_refused_call_names_the_flag_or_file(nano, shapes, tmp_path, changes, words):

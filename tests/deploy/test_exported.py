@@ -48,7 +48,7 @@ def export(network, shapes):
     ('a.tflite', (), 'a.tflite'),
     ('a.onnx', ('--precision', 'bf16'), '--precision bf16'),
     ('a.onnx', ('--size', '64xa'), '--size'),
-    ('a.onnx', ('--keep', 'backbone.stage7'), '--keep backbone.stage7'),
+    ('a.onnx', ('--precision', 'int8', '--keep', 'backbone.stage7'), '--keep backbone.stage7'),
     ('a.onnx', ('--cfg-options', 'model.backbone.arch.embed_dims=[16,32,64]'), 'classification.pth')])
 def test_bad_input_is_one_paragraph(export, tmp_path, out, flags, message):
     assert message in export('classification', tmp_path / out, *flags, rc=2) and not (tmp_path / out).exists()

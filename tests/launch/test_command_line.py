@@ -22,7 +22,8 @@ def test_a_mistake_of_the_user_is_one_line(traceback, capsys, monkeypatch):
 
 @pytest.mark.parametrize('settings, named', [
     (dict(tta=True, slice=64), '--tta'), (dict(amp='int8'), "'bf16'"),
-    (dict(slice='64'), 'slice'), (dict(tta='yes'), 'tta'), (dict(options=['a=1']), 'options'),
+    (dict(slice='64'), 'slice'), (dict(slice=16), 'slice'), (dict(overlap=0.5), 'overlap'),
+    (dict(tta='yes'), 'tta'), (dict(options=['a=1']), 'options'),
     (dict(runtime='tensorrt'), 'onnxruntime'), (dict(work_dir=3), 'work_dir')])
 def test_settings_that_are_not_allowed(settings, named):
     with pytest.raises(UserError, match=named):

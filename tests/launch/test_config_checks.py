@@ -1,15 +1,19 @@
 """Options of the command line, and checks of a config: its options, its heads, and the length of a training."""
 import argparse
+import inspect
 import re
 import shutil
+from pathlib import Path
 
+import mmdet
 import pytest
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
+from mmengine.runner import Runner
 from templates_edited import ROOT, recipe
 
 from cvt_dense.cli.options import OptionsAction
-from cvt_dense.config import check_variables, merge_options, values
+from cvt_dense.config import READ_FROM_CONFIG, check_variables, merge_options, values
 from cvt_dense.errors import UserError
 from cvt_dense.launch.checks.heads import heads_of
 from cvt_dense.published import read_config
@@ -41,7 +45,12 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
     ('cvt13_in1k', 'lode_from', 'load_from'), ('cvt13_in1k', 'auto_scale_lr.enabled', 'enable'),
     ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'), ('cvt13_in1k', 'test_cfg.fp', 'fp16'),
+    ('cvt13_custom', 'train_cfg.max_iter', 'max_iters'), ('cvt13_in1k', 'env_cfg.dist_cfg.backnd', 'backend'),
+    ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.nms.iou_thr', 'iou_threshold'),
+    ('maskrcnn_cvt13_coco', 'model.train_cfg.rpn_proposal.nms.iou_threshod', 'iou_threshold'),
+    ('maskrcnn_cvt13_coco', 'model.train_cfg.rcnn.sampler.pos_fracton', 'pos_fraction'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.min_sise', 'min_size'),
+    ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.metainfo.clases', 'classes'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.score_th', 'score_thr'),
     ('maskrcnn_cvt13_coco', 'optim_wrapper.paramwise_cfg.custom_keys.neck.lr_mul', 'lr_mult'),
     ('cascademaskrcnn_cvt13_coco_3x', 'model.roi_head.bbox_head.num_classes', 'list')])
@@ -49,6 +58,14 @@ def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, opt
     with pytest.raises(UserError, match=option) as error:
         merge_options(recipe(name), {option: 8})
     assert meant in str(error.value)
+
+
+def test_settings_that_mmengine_and_mmdet_read_are_taken():
+    assert {*inspect.signature(Runner.__init__).parameters} - {'self', 'cfg', 'data_preprocessor'} <= READ_FROM_CONFIG
+    for name in ('ddod/ddod_r50_fpn_1x_coco', 'grid_rcnn/grid-rcnn_r50_fpn_gn-head_2x_coco',
+                 'tood/tood_r50_fpn_anchor-based_1x_coco',
+                 'guided_anchoring/ga-rpn_r50_fpn_1x_coco', 'yolo/yolov3_d53_8xb8-320-273e_coco'):
+        merge_options(Config.fromfile(Path(mmdet.__file__).parent / f'.mim/configs/{name}.py'), {})
 
 
 def test_new_settings_are_taken():

@@ -2,6 +2,7 @@
 import signal
 import threading
 
+import numpy as np
 import pytest
 from tiny_training import ITERATIONS, assert_same_end, write_config
 
@@ -67,11 +68,17 @@ def test_a_mistake_writes_nothing(config, tmp_path, settings, named):
 
 
 def test_arguments_that_the_verbs_do_not_take(config):
-    """They would be found after the training or in the middle of an export, or take the letters of a text for names."""
-    model = cvt_dense.load('cvt_dense://cvt-nano')
+    """They would be found late or in the middle of an export, take the letters of a text for names, or do nothing."""
+    model, image = cvt_dense.load('cvt_dense://cvt-nano'), np.zeros((64, 64, 3), np.uint8)
     for call, name in ((lambda: cvt_dense.train(config, 'print'), 'callback'), (lambda: cvt_dense.test(None), 'config'),
                        (lambda: cvt_dense.export(model, 'a.onnx', keep='head'), 'keep'),
                        (lambda: cvt_dense.export(model, 'a.onnx', calibrate=0), 'calibrate'),
-                       (lambda: cvt_dense.export(model, 'a.onnx', report=None), 'report')):
+                       (lambda: cvt_dense.export(model, 'a.onnx', report=None), 'report'),
+                       (lambda: cvt_dense.export(model, 'a.onnx', size=(64, 64), dynamic=True), 'size'),
+                       (lambda: cvt_dense.export(model, 'a.onnx', keep=['head']), 'keep'),
+                       (lambda: cvt_dense.load('cvt_dense://cvt-nano', runtime='openvino'), 'runtime'),
+                       (lambda: cvt_dense.predict(model, image, overlap=0.5), 'overlap'),
+                       (lambda: cvt_dense.predict(model, image, score_thr=0.5), 'score_thr'),
+                       (lambda: cvt_dense.predict(model, image, by_class=True), 'score_thr')):
         with pytest.raises(UserError, match=f'^{name}='):
             call()

@@ -249,8 +249,10 @@ def test_damaged_and_missing_files(files, tmp_path):
             read_checkpoint(tmp_path / 'file.pth')
     shutil.copy(files / 'hub/model.safetensors', tmp_path / 'A.SAFETENSORS')
     assert read_checkpoint(tmp_path / 'A.SAFETENSORS')
-    with pytest.raises(FileNotFoundError, match='absent.pth'):
+    with pytest.raises(CheckpointError, match='absent.pth'):
         read_checkpoint(tmp_path / 'absent.pth')
+    with pytest.raises(UserError, match='model.safetensors'):  # a folder without weights
+        inference.load('cvt_dense://cvt-nano', tmp_path)
 
 
 @pytest.mark.parametrize('name, value, message', [

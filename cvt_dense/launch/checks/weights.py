@@ -1,10 +1,7 @@
 """Compare the weights that a run loads with its model and its classes."""
-
-from torch import nn
-
 from ...classes import Classes
 from ...config import check_exists
-from ...errors import UserError
+from ...errors import CheckpointError
 from ...weights import StrictLoading, check_model, load_weights_file, select_weights
 from ...weights.preprocessing import check_preprocessing
 from ..built import Built
@@ -32,16 +29,12 @@ def check_weights(built: Built) -> None:
         if cfg.resume:  # otherwise HeadClassesHook gives each class its rows
             Classes.of_file(content, file).check_order(data)
     else:
-        _check_init_weights(model)
+        try:
+            for module in model.modules():
+                if isinstance(module, StrictLoading):
+                    module.check_init_weights()
+        except CheckpointError as error:
+            raise CheckpointError(f'{error} The file is named by init_cfg (in a template: pretrained); None trains '
+                                  'from scratch.') from error
     if not cfg.resume:
         check_preprocessing(cfg, model, file)
-
-
-def _check_init_weights(model: nn.Module) -> None:
-    try:
-        for module in model.modules():
-            if isinstance(module, StrictLoading):
-                module.check_init_weights()
-    except FileNotFoundError as error:
-        raise UserError(f'{error} It is named by init_cfg (in a template: pretrained); None trains from scratch.'
-                        ) from error
