@@ -1,14 +1,10 @@
 """A simulated accelerator: the device 'sim', whose tensors hold tensors of the CPU.
 
-Operators compute real values. A mixture of 'sim' and 'cpu' tensors is an error, as with CUDA, and ``waits`` counts by
-place where the host waits for the device. Not simulated: autocast, streams, NCCL, memory. It rests on PyTorch's
-experimental registration of backends in Python.
+Operators compute real values. A mixture of 'sim' and 'cpu' tensors is an error, as with CUDA. Not simulated: autocast,
+streams, NCCL, memory. It rests on PyTorch's experimental registration of backends in Python.
 """
-import collections
 import functools
 import multiprocessing
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +14,6 @@ from mmengine.structures import instance_data
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_map_only
 
-waits: collections.Counter[str] = collections.Counter()  # by 'file:line function' outside of PyTorch
-WAITING = {'_local_scalar_dense', 'nonzero', 'masked_select', '_unique2', 'unique_dim', 'unique_consecutive', 'equal',
-           'is_nonzero', 'repeat_interleave'}
 COPYING = {'copy_', '_to_copy'}
 torch_load = torch.load
 INDEXING = {'index', 'index_put', 'index_put_', '_index_put_impl_'}
@@ -62,7 +55,6 @@ class SimTensor(torch.Tensor):
         return self.raw.__reduce_ex__(protocol)
 
     def tolist(self) -> Any:
-        waits[waiting_line()] += 1
         return self.raw.tolist()
 
     def numpy(self, **kwargs) -> None:
@@ -71,14 +63,6 @@ class SimTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return run(func, args, dict(kwargs or {}))
-
-
-def waiting_line() -> str:
-    """Return the innermost line of this stack that is neither PyTorch's nor this file's; '' in its backward pass."""
-    frame = sys._getframe()
-    while frame and (frame.f_code.co_filename == __file__ or f'{os.sep}torch{os.sep}' in frame.f_code.co_filename):
-        frame = frame.f_back
-    return f'{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}' if frame else ''
 
 
 def mapped(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
@@ -100,17 +84,11 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     mapped(tensors.append, [*args, *kwargs.values()])
     here = {id(tensor.raw): tensor for tensor in tensors if isinstance(tensor, SimTensor)}
     if name in COPYING:
-        source, non_blocking = args[name == 'copy_'], kwargs.get('non_blocking', args[2:3] == (True, ))
-        target = args[0].device if name == 'copy_' else torch.device(target or source.device)
-        waiting = source.device.type != target.type and not non_blocking
+        target = args[0].device if name == 'copy_' else torch.device(target or args[0].device)
     else:
-        masks = args[1] if name in INDEXING else ()
-        waiting = here and (name in WAITING or any(getattr(index, 'dtype', None) == torch.bool for index in masks))
         values = [args[0], *args[2:3]] if name in INDEXING else tensors  # an index may be on the CPU, and a number, too
         if here and any(isinstance(value, torch.Tensor) and value.is_cpu and value.dim() for value in values):
             raise RuntimeError(f'Expected all tensors to be on the same device, but got {DEVICE} and cpu: {func}')
-    if waiting:
-        waits[waiting_line()] += 1
     if target is not None and name not in COPYING:
         kwargs['device'] = torch.device('cpu')
     out = func(*mapped(raw, args), **{key: mapped(raw, value) for key, value in kwargs.items()})
