@@ -67,12 +67,9 @@ def test_every_type_with_weights_in_anybodys_tool(good, tmp_path, others_tool, n
     """``init_cfg`` is safe everywhere; ``load_checkpoint`` in a process that called ``register_safe_loading``."""
     evil, state_dict = str(tmp_path / 'evil.pth'), {f'backbone.{key}': value for key, value in good.items()}
     ATTACKS['builtin_call'](state_dict, tmp_path / 'evil.pth', tmp_path / 'PWNED')
-    cfg = dict(ARGUMENTS[name], type=f'cvt_dense.{name}')
-    source = dict(checkpoint=evil)
-    if not name.endswith('Teacher'):
-        source = dict(init_cfg=dict(type='Pretrained', **source))
+    init_cfg = dict(type='Pretrained', checkpoint=evil)
     with pytest.raises(CheckpointError, match='evil'):
-        MODELS.build(dict(cfg, **source)).init_weights()
+        MODELS.build(dict(ARGUMENTS[name], type=f'cvt_dense.{name}', init_cfg=init_cfg)).init_weights()
     register_safe_loading()
     with pytest.raises(CheckpointError, match='evil'):
         load_checkpoint(nn.Linear(1, 1), evil)
