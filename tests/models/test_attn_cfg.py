@@ -38,10 +38,12 @@ def test_wrong_settings_are_named(attn_cfg, setting):
         CvT(ARCH, attn_cfg=attn_cfg)
 
 
-def test_neutral_at_the_start():
+def test_published_weights_have_the_same_function_at_the_start():
     plain, model = randomise(CvT(ARCH)), CvT(ARCH, **ADDED).eval()
-    model.load_state_dict(plain.state_dict(), strict=False)
-    assert set(model.state_dict()) > set(plain.state_dict())
+    result = model.load_strictly(plain.state_dict(), 'the file')
+    assert set(result.new) == set(model.state_dict()) - set(plain.state_dict()) and result.new
+    with pytest.raises(CheckpointError, match='pos_embed'):
+        plain.check_loading(model.state_dict(), 'the file')
     with torch.no_grad():
         x = torch.rand(2, 3, 49, 90)
         for a, b in zip(model(x), plain(x)):
@@ -70,19 +72,10 @@ def test_runs_in_lower_precisions(options, dtype):
         assert a.dtype == dtype and (a.float() - b).abs().mean() < 0.05
 
 
-# -- training and weights ------------------------------------------------------------------------------
+# -- training ------------------------------------------------------------------------------
 
 
 def test_what_does_not_decay():
     model = CvT(ARCH, pos_embed=5)
     assert model.no_weight_decay() == {*(f'stage{i}.pos_embed' for i in range(3)), 'stage2.cls_token'}
     assert model.get_layer_depth('stage0.pos_embed') == (0, 6) and model.get_layer_depth('stage1.pos_embed') == (2, 6)
-
-
-def test_published_weights_load_and_the_new_is_listed():
-    plain, model = CvT(ARCH), CvT(ARCH, **OPTIONS['together'])
-    result = model.load_strictly(plain.state_dict(), 'the file')
-    assert set(result.new) == set(model.state_dict()) - set(plain.state_dict()) and result.new
-    assert torch.equal(model.stage1.blocks[0].attn.proj_q.weight, plain.stage1.blocks[0].attn.proj_q.weight)
-    with pytest.raises(CheckpointError, match='attn_cfg'):
-        plain.check_loading(model.state_dict(), 'the file')
