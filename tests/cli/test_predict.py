@@ -9,7 +9,6 @@ import pytest
 import torch
 from load_tool import load_tool, run_tool
 from mmdet.structures import DetDataSample
-from mmengine.config import Config
 from mmengine.registry import DATASETS
 from mmengine.structures import InstanceData
 from PIL import Image
@@ -60,15 +59,6 @@ def test_an_object_has_one_label(models, monkeypatch, slice, overlap):
     assert set(single['class_name']) == set(CLASSES[:2])
 
 
-def test_segmentor_as_mmsegmentation(models, nano, shapes):
-    from mmseg.apis import inference_model, init_model
-    image = shapes / VAL['segmentation'] / '00000.png'
-    cfg = Config.fromfile(nano['segmentation'][0])
-    cfg.test_pipeline = cfg.test_dataloader.dataset.pipeline
-    expected = inference_model(init_model(cfg, str(nano['segmentation'][1]), device='cpu'), str(image))
-    np.testing.assert_array_equal(api.predict(models['segmentation'], image), expected.pred_sem_seg.data[0])
-
-
 def test_classifier_sees_what_its_data_set_gives(models, tmp_path):
     """Files that decoders turn into RGB in different ways; test_image_dataset.py has turned photographs."""
     model = models['classification']
@@ -91,12 +81,13 @@ def test_classifier_sees_what_its_data_set_gives(models, tmp_path):
 
 @pytest.mark.parametrize('task', TASKS)
 def test_a_list_gives_what_each_image_gives(models, shapes, task):
+    """Whether it is an array, a path, bytes or an image of Pillow."""
     model = models[task]
     path = next((shapes / VAL[task]).glob('*.png'))
     array = model.read(path)
-    images = [path, array, array[:, :96]]  # the last has another size
-    for predicted, image in zip(api.predict(model, images) + api.predict(model, images[:2]), images + images[:2]):
-        alone = api.predict(model, image)
+    images = [array, path, str(path), path.read_bytes(), Image.open(path), array[:, :96]]  # the last of another size
+    expected = [api.predict(model, array)] * 5 + [api.predict(model, images[-1])]
+    for predicted, alone in zip(api.predict(model, images), expected, strict=True):
         if task == 'classification':
             assert dict(predicted) == pytest.approx(dict(alone), abs=1e-5)
         elif task == 'detection':
