@@ -193,25 +193,19 @@ def test_training_crop_is_timms_from_a_jpeg_decoded_no_larger_than_needed(tmp_pa
     assert max(reduced) < 4  # of 255 levels: a shift by a pixel or a wrong box makes tens
 
 
-def save_turned(folder: Path, orientation: int, suffix: str) -> Path:
-    """Save a photo whose corners have other colours, with an EXIF orientation."""
-    corners = np.array([[(250, 0, 0), (0, 250, 0), (0, 0, 250)], [(250, 250, 0), (0, 250, 250), (90, 90, 90)]],
-                       np.uint8)
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    folder.mkdir(parents=True)
-    options = dict(jpg=dict(quality=98, subsampling=0), webp=dict(lossless=True)).get(suffix, {})
-    path = folder / f'photo.{suffix}'
-    Image.fromarray(corners).resize((160, 112), Image.Resampling.NEAREST).save(path, exif=exif, **options)
-    return path
-
-
 @pytest.mark.parametrize('suffix, orientation', [
     *(('jpg', orientation) for orientation in range(1, 9)), ('png', 6), ('tif', 6), ('webp', 6)])
 def test_a_photo_is_the_same_for_every_task(tmp_path, orientation, suffix):
     """In training, evaluation, prediction, slices and conversion, and as MMDetection and MMSegmentation read it."""
     from mmcv.transforms import LoadImageFromFile
-    path = save_turned(tmp_path / 'turned/a', orientation, suffix)
+    corners = np.array([[(250, 0, 0), (0, 250, 0), (0, 0, 250)], [(250, 250, 0), (0, 250, 250), (90, 90, 90)]],
+                       np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / f'turned/a/photo.{suffix}'
+    path.parent.mkdir(parents=True)
+    options = dict(jpg=dict(quality=98, subsampling=0), webp=dict(lossless=True)).get(suffix, {})
+    Image.fromarray(corners).resize((160, 112), Image.Resampling.NEAREST).save(path, exif=exif, **options)
     dense = LoadImageFromFile()(dict(img_path=str(path)))['img']
     sample = convert.image_entry(path, 'train')
     assert (sample['height'], sample['width']) == dense.shape[:2]
