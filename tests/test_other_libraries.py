@@ -107,7 +107,7 @@ def test_the_pages_examples(tmp_path, shapes, monkeypatch):
     pytest.importorskip('transformers')
     monkeypatch.chdir(tmp_path)
     for name, arch in {'mine': 'cvt-nano', 'mine13': 'cvt-13'}.items():
-        write_detector(tmp_path, shapes, 'fasterrcnn_cvt13_custom', arch=arch).rename(f'{name}.py')
+        write_detector(tmp_path, shapes, 'fasterrcnn_cvt13_custom', arch=arch, max_iters=1).rename(f'{name}.py')
     names: dict = {}
     for block in re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL):
         own: dict = {}  # each block stands alone

@@ -125,24 +125,23 @@ def test_unreadable_images_are_skipped_and_counted(tmp_path):
     write(tmp_path, n=4)
     for split, content in (('train', b''), ('val', b'no image')):
         (tmp_path / f'images/{split}/im1.jpg').write_bytes(content)
-    config = template(tmp_path, max_iters=6)
+    config = template(tmp_path)
     output = run_tool('train', config, '--work-dir', tmp_path / 'run', rc=2)  # a quarter of the images
     assert 'im1.jpg' in output and 'unreadable_images' in output
     share = 'default_hooks.unreadable_images.max_share=0.5'
     output = run_tool('train', config, '--work-dir', tmp_path / 'run', '--val-loss', '--cfg-options', share)
     for split in ('train', 'val'):
         assert re.search(rf'{split}/im1.jpg \(', output) and re.search(rf'{split} .*read.*: 1\n', output)
-    output = run_tool('test', config, tmp_path / 'run/iter_6.pth', '--tta', '--cfg-options', share)
+    output = run_tool('test', config, tmp_path / 'run/iter_2.pth', '--tta', '--cfg-options', share)
     assert re.search(r'test .*read.*: 1\n', output) and 'mIoU' in output
 
 
-def test_class_folders_of_few_images_and_of_sixteen_bits(tmp_path):
+def test_class_folders_of_sixteen_bits(tmp_path):
     """Twelve bits in sixteen would be read as 0 to 15."""
-    command = 'train', write_config(tmp_path), '--work-dir', tmp_path / 'run'
-    assert 'batch_size' in run_tool(*command, '--cfg-options', 'train_dataloader.batch_size=37', rc=2)
+    config = write_config(tmp_path)
     for path in (tmp_path / 'data').rglob('*.png'):
         Image.fromarray(np.asarray(Image.open(path))[..., 0].astype(np.uint16) * 16).save(path)
-    assert 'uint16' in run_tool(*command, rc=2)
+    assert 'uint16' in run_tool('train', config, '--work-dir', tmp_path / 'run', rc=2)
 
 
 def test_batch_norm_over_one_value_is_refused(tmp_path):

@@ -99,7 +99,8 @@ def config(data, published) -> Path:
 @pytest.mark.skipif(not hasattr(mmseg.datasets.transforms.loading, 'LoadImageFromNpyFile'),
                     reason="upstream's MMSegmentation 1.2.2 reads no NumPy files")
 def test_trained_and_drawn(data, config, tmp_path):
-    runner = start_training(TrainRun(config, work_dir=tmp_path / 'run', options={'train_cfg.val_interval': 40}))
+    runner = start_training(TrainRun(config, work_dir=tmp_path / 'run', options={
+        'train_cfg.val_interval': 40, 'default_hooks.checkpoint.interval': 40}))
     runner.train()
     log = Path(runner.logger.log_file).read_text()
     assert "in_channels='adapt'" in log
