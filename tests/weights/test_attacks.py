@@ -18,12 +18,10 @@ from cvt_dense.registry import MODELS
 from cvt_dense.weights import CheckpointError, read_checkpoint, register_safe_loading
 
 ARCH = dict(embed_dims=(8, 24, 48), depths=(1, 1, 1), num_heads=(1, 3, 6))
-BACKBONE = dict(type='cvt_dense.CvT', arch=ARCH)
-CLASSIFIER = dict(type='cvt_dense.ImageClassifier', num_classes=2, backbone=dict(BACKBONE, out_type='cls_token'))
+CLASSIFIER = dict(type='cvt_dense.ImageClassifier', num_classes=2,
+                  backbone=dict(type='cvt_dense.CvT', arch=ARCH, out_type='cls_token'))
 # The arguments of each registered type that loads weights from a file.
-ARGUMENTS = dict(
-    CvT=dict(arch=ARCH), ImageClassifier=CLASSIFIER,
-    TimmBackbone=dict(model_name='resnet10t'))
+ARGUMENTS = dict(CvT=dict(arch=ARCH), ImageClassifier=CLASSIFIER, TimmBackbone=dict(model_name='resnet10t'))
 
 
 @pytest.fixture(scope='module')
