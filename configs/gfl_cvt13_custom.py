@@ -6,8 +6,7 @@ val_ann, val_images = 'annotations/val.json', 'val/'
 test_ann, test_images = val_ann, val_images  # or files of their own
 arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small network for a CPU and small data
 # The published weights of this arch, None (random weights), or the path of a weight file. For 'cvt-nano' they are those
-# of a whole detector, cvt_dense://cvt-nano-voc; 'cvt_dense://cvt-nano' has the weights of the backbone alone. If the
-# detector knows all of your classes, such as 'person', train with --cfg-options optim_wrapper.optimizer.lr=6e-4.
+# of a whole detector, cvt_dense://cvt-nano-voc; 'cvt_dense://cvt-nano' has the weights of the backbone alone.
 pretrained = 'published'
 image_size = 224 if arch == 'cvt-nano' else 800  # short side in pixels; the long one may be 5/3 of it
 batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU
@@ -17,7 +16,8 @@ balance = None  # or 'images': images of rare classes are drawn more often
 augment = 'standard'  # of the training images; or 'none', 'strong'
 
 # ------------------------------------------------------------------------------------------------------
-# The learning rate is 1e-4 for 16 images a step ('cvt-nano': 6e-3 for 8, of Muon), and scales with GPUs * batch_size.
+# The learning rate is 1e-4 for 16 images a step ('cvt-nano': 6e-3 for 8, of Muon, or a tenth of it if the published
+# detector knows all classes), and scales with GPUs * batch_size.
 _base_ = [__import__('cvt_dense').recipe(f'_base_/{name}.py') for name in (
     'models/gfl_cvt', 'datasets/coco_detection', 'schedules/det_1x', 'det_runtime')]
 # below _base_, because upstream's MMEngine takes a file that imports first for a pure-Python config
@@ -45,5 +45,6 @@ train_cfg = templates.loop(max_iters)
 param_scheduler = templates.schedule(max_iters)
 default_hooks = templates.hooks(max_iters, 'coco/bbox_mAP', patience)
 log_processor = dict(by_epoch=False)
-optim_wrapper = templates.optimizer(arch, lr=1e-4, max_norm=10., weight_decay=1e-4)
+optim_wrapper = templates.optimizer(
+    arch, lr=1e-4, max_norm=10., factor=templates.rate_factor(classes, arch, pretrained), weight_decay=1e-4)
 auto_scale_lr = dict(enable=True, base_batch_size=8 if arch == 'cvt-nano' else 16)

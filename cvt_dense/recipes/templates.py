@@ -2,13 +2,16 @@
 
 They return settings that change a template's ``_base_`` files, which name what is of MMDetection or MMSegmentation.
 """
+import json
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from mmengine.config import Config
 
+from ..classes import Classes
 from ..errors import UserError
+from ..published import WEIGHTS, packaged_folder
 from . import recipe
 
 SIZES = {'cvt-13': 'cvt13', 'cvt-21': 'cvt21', 'cvt-w24': 'cvtw24', 'cvt-nano': 'cvt_nano'}  # files of _base_/backbones
@@ -142,6 +145,23 @@ def one_stage(classes: Sequence[str], arch: str, pretrained: str | None) -> dict
 def published_detector(arch: str, pretrained: str | None) -> str | None:
     """Return the ``load_from`` of :func:`one_stage`'s detector: the published one of this size, if there is one."""
     return _values(arch, 'published').get('detector') if pretrained == 'published' else None
+
+
+def rate_factor(classes: Sequence[str], arch: str, pretrained: str | None) -> float:
+    """Return the factor of the learning rate: a tenth if the published detector knows all classes, otherwise 1.
+
+    At the whole rate a few photographs overwrite what the detector has learned (see the model card of cvt-nano-voc).
+
+    Args:
+        classes: names.
+        arch, pretrained: as in :func:`network`.
+    """
+    if (source := published_detector(arch, pretrained)) is None:
+        return 1.
+    from safetensors import safe_open
+    with safe_open(packaged_folder(source) / WEIGHTS, 'np') as file:
+        known = Classes(json.loads(file.metadata()['dataset_meta'])['classes'], source)
+    return 0.1 if {*Classes(classes, 'classes').spelled} <= {*known.spelled} else 1.
 
 
 def upernet(classes: Sequence[str], arch: str, pretrained: str | None, image_size: int,
@@ -352,15 +372,16 @@ def _part(max_iters: int) -> int:
     return max(max_iters // 10, 1) if max_iters < 100 else -(-max_iters // min(10, max_iters // 100))
 
 
-def optimizer(arch: str, lr: float, max_norm: float, **options: Any) -> dict[str, Any]:
+def optimizer(arch: str, lr: float, max_norm: float, factor: float = 1., **options: Any) -> dict[str, Any]:
     """Return the changes to the optimizer of ``_base_``: its learning rate, or the optimizer of a size.
 
     Args:
         arch: as in :func:`network`.
         lr: learning rate of ``_base_``'s optimizer, for 16 images a step.
         max_norm: norm to which the gradients are clipped for the optimizer of a size.
+        factor: of the learning rate, see :func:`rate_factor`.
         **options: further arguments of either optimizer.
     """
     if not (values := _values(arch, 'optimizer')):
-        return dict(optimizer=dict(lr=lr, **options))
-    return dict(optimizer=values | options, clip_grad=dict(max_norm=max_norm))
+        return dict(optimizer=dict(lr=lr * factor, **options))
+    return dict(optimizer=values | dict(lr=values['lr'] * factor) | options, clip_grad=dict(max_norm=max_norm))

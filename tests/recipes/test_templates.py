@@ -138,6 +138,14 @@ def test_a_small_detector_starts_from_the_published_one_and_keeps_the_classes_wi
                                           pretrained='cvt_dense://cvt-nano')).get('load_from') is None
 
 
+@pytest.mark.parametrize('classes, pretrained, lr', [
+    (('TV monitor', 'person'), 'published', 6e-3), (('tvmonitor', 'Person'), 'published', 6e-4),
+    (('person', ), 'cvt_dense://cvt-nano', 6e-3)])
+def test_classes_that_the_published_detector_knows_are_not_overwritten(read, classes, pretrained, lr):
+    cfg = read('gfl_cvt13_custom', arch='cvt-nano', classes=classes, pretrained=pretrained)
+    assert cfg.optim_wrapper.optimizer.lr == pytest.approx(lr)
+
+
 def test_a_classifier_of_timm(read):
     """Takes the pooled features of the network, with weights from a file."""
     cfg = read('cvt13_custom', arch='timm:resnet18', pretrained='mine.pth')
