@@ -153,8 +153,9 @@ def _check_size(path: Path) -> None:
 
 def _why_unreadable(path: Path, error: Exception) -> str:
     with path.open('rb') as file:
-        named = f'{path} ({path.stat().st_size:,} bytes, starting with {file.read(16)!r})'
-    if isinstance(error, pickle.UnpicklingError):
+        start = file.read(16)
+    named = f'{path} ({path.stat().st_size:,} bytes, starting with {start!r})'
+    if isinstance(error, pickle.UnpicklingError) and start.startswith((b'PK', b'\x80')):  # an archive or a pickle
         wanted = re.search(r'GLOBAL ([\w.]+)', str(error))
         what = f'opening it would run {wanted[1]}' if wanted else 'it is no checkpoint, or holds more than weights'
         return (f'{named} is refused: {what}. If you trust whoever made the file, set the environment variable '
