@@ -59,14 +59,21 @@ class ImageDataset(BaseDataset):
         self.crop, transforms = build_transform(**transform)
         self.pipeline = Compose(transforms)
 
+    classes: tuple[str, ...] = ()
+
+    @property
+    def metainfo(self) -> dict[str, Any]:
+        """Return the metadata of the data set, including ``classes``, the names by number (empty if unknown)."""
+        return dict(super().metainfo, classes=self.classes)
+
     def load_data_list(self) -> list[dict[str, Any]]:
-        """List the images with their labels, and set ``metainfo['classes']``, the names by number, () if unknown."""
-        root, classes = self.data_prefix['img_path'], self.metainfo.get('classes')
+        """List the images with their labels, which are checked against ``num_classes``."""
+        root, classes = self.data_prefix['img_path'], super().metainfo.get('classes')
         if self.ann_file:
             images = list_from_file(self.ann_file, root)
         else:
             images, classes = list_images(root, classes)
-        self._metainfo['classes'] = tuple(classes or ())
+        self.classes = tuple(classes or ())
         largest = max(images, key=lambda image: image['label'])
         if self.num_classes is not None and largest['label'] >= self.num_classes:
             raise ValueError(f'{largest["img_path"]!r} has the label {largest["label"]}, not below num_classes='
