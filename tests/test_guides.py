@@ -189,11 +189,6 @@ def small_detector(shapes: Path) -> None:
         Image.new('RGB', (1100, 60) if name == 'large.tif' else (80, 60)).save(name)
 
 
-def detect_anything(config: Path) -> None:
-    """Keep boxes of any score: without a detection, which two iterations do not learn, there is no metric."""
-    config.write_text(config.read_text() + 'model["test_cfg"] = dict(score_thr=0.)\n')
-
-
 def trained_detector(shapes: Path) -> None:
     small_detector(shapes)
     Path('work_dirs/mine').mkdir(parents=True)
@@ -253,25 +248,6 @@ def test_blocks_run(page, shapes, tmp_path, monkeypatch):
             MODELS.build(backbone if pretrained else dict(backbone, init_cfg=None)).init_weights()
     written = {'README.md': ['boxes.jpg']}
     assert all(Path(name).exists() for name in written.get(page, ()))
-
-
-def test_the_notebook_trains_tests_predicts_and_exports(shapes, tmp_path, monkeypatch):
-    """In one process, on data of the user, with fewer iterations."""
-    folder = tmp_path / 'data'
-    shutil.copytree(shapes / 'detection', folder)
-    for file in (folder / 'annotations').iterdir():
-        file.rename(file.with_name(file.name.removeprefix('instances_')))
-    monkeypatch.setenv('DATA', str(folder))
-    monkeypatch.chdir(tmp_path)
-    content = json.loads((ROOT / 'docs/get_started/first_detector.ipynb').read_text())
-    cells = [''.join(cell['source']) for cell in content['cells'] if cell['cell_type'] == 'code']
-    assert not [cell for cell in cells if re.search('^[!%]', cell, re.M)], 'commands of a shell'
-    names: dict = {}
-    for cell in cells:
-        exec(compile(cell.replace('224, 600', '64, 2'), 'first_detector.ipynb', 'exec'), names)
-        if 'config.write_text' in cell:
-            detect_anything(names['config'])
-    assert names['run'].last and min(names['picture'].size) > 100 and 0 <= names['scores']['coco/bbox_mAP'] <= 1
 
 
 def test_a_search_trains_in_one_process(shapes, tmp_path, monkeypatch):
