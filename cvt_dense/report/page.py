@@ -69,7 +69,8 @@ class Report:
         """
         errors = matrix * (1 - np.eye(len(names), dtype=matrix.dtype))
         pairs = [divmod(index, len(names)) for index in largest(errors.ravel())[:100]]
-        self.add_section('Confusion', 'The 100 most frequent pairs, and their fraction of the annotated class.')
+        self.add_section('Confusion', 'The 100 most frequent pairs, and their fraction of the annotated class (of the '
+                         'background: of all false objects).')
         self.add_table(['annotated', 'predicted', 'number', 'fraction'], [
             [names[row], names[column], Cell(matrix[row, column], images(row, column)),
              matrix[row, column] / matrix[row].sum()] for row, column in pairs])
