@@ -33,13 +33,16 @@ READ_BELOW = {
     r'(tta_)?model\..+\.nms': (
         'type class_agnostic iou_threshold max_num method min_score offset score_threshold sigma split_thr'),
     r'model\..+\.sampler': 'type add_gt_as_proposals loss_key neg_pos_ub num pos_fraction',
+    r'(.*\.)?init_cfg(\.\d+)?': 'type checkpoint in_channels map_location override prefix',
+    r'optim_wrapper\.clip_grad': 'type clip_value error_if_nonfinite foreach max_norm norm_type',
     r'(optim_wrapper\.)?paramwise_cfg': (  # without a constructor
         'bias_decay_mult bias_lr_mult bypass_duplicate custom_keys dcn_offset_lr_mult dwconv_decay_mult '
         'flat_decay_mult norm_decay_mult')}
 # Types whose keys these are; a class of the user's own may read others.
 TYPES = {'ValLoop', 'TestLoop', 'EpochBasedTrainLoop', 'IterBasedTrainLoop', 'nms', 'soft_nms', 'RandomSampler',
-         'OHEMSampler'}
-# Those of dicts that a class of the user's own may read too: there a key is wrong that is nearly one of them.
+         'OHEMSampler', 'Pretrained', 'norm', 'value'}
+# Those of dicts that a class of the user's own may read too: there a key is wrong that is nearly one of them, or that
+# an option adds.
 READ_NEARLY = {
     r'.*\.filter_cfg': 'filter_empty_gt min_size bbox_min_size',
     r'.*\.metainfo': 'classes palette stuff_classes thing_classes',
@@ -115,6 +118,7 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
             variable from which the config file has already computed other settings.
     """
     settings = cfg.to_dict()
+    added = options.keys() - dict(values(settings)).keys()
     for option, value in options.items():
         _check_option(settings, option)
         with refusals_of(f'--cfg-options {option}'):
@@ -126,7 +130,7 @@ def merge_options(cfg: Config, options: dict[str, Any]) -> None:
                 path.endswith('paramwise_cfg') and constructs)
             for key in sorted(node.keys() - {*known.split()}) if re.fullmatch(pattern, path) and not own else ():
                 near = difflib.get_close_matches(key, known.split(), 1, 0.7)
-                if near or pattern in READ_BELOW:
+                if near or pattern in READ_BELOW or f'{path}.{key}' in added:
                     raise UserError(f'nothing reads {path}.{key}. Did you mean {" or ".join(near or known.split())}?')
 
 

@@ -22,7 +22,7 @@ pixels[:height, :width] = (cv2.resize(image, (width, height))[..., ::order] - ab
 boxes, scores, labels = session.run(['boxes', 'scores', 'labels'], {'image': pixels.transpose(2, 0, 1)[None]})
 for box, score, label in zip(boxes / scale, scores, labels):
     if score >= about['score_thr']:
-        print(about['classes'][label], f'{score:.2f}', *box.round(1))
+        print(about['classes'][label] if about['classes'] else label, f'{score:.2f}', *box.round(1))
         left, top, right, bottom = map(int, box)
         cv2.rectangle(image, (left, top), (right, bottom), (0, 0, 255), 3)
 cv2.imwrite('detections.png', image)

@@ -50,7 +50,11 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('maskrcnn_cvt13_coco', 'model.train_cfg.rcnn.sampler.pos_fracton', 'pos_fraction'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.min_sise', 'min_size'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.metainfo.clases', 'classes'),
+    ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.foo', 'filter_empty_gt'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.score_th', 'score_thr'),
+    ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.anything', 'score_thr'),
+    ('cvt13_in1k', 'optim_wrapper.clip_grad.max_nor', 'max_norm'),
+    ('maskrcnn_cvt13_coco', 'model.backbone.init_cfg.checkpint', 'checkpoint'),
     ('maskrcnn_cvt13_coco', 'optim_wrapper.paramwise_cfg.custom_keys.neck.lr_mul', 'lr_mult'),
     ('cascademaskrcnn_cvt13_coco_3x', 'model.roi_head.bbox_head.num_classes', 'list')])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
@@ -70,7 +74,7 @@ def test_settings_that_mmengine_and_mmdet_read_are_taken():
 def test_new_settings_are_taken():
     options = {
         'model.backbone.with_cp': True, 'optim_wrapper.accumulative_counts': 4,
-        'optim_wrapper.paramwise_cfg.custom_keys.neck.lr_mult': 0.1, 'model.test_cfg.rcnn.anything': 1,
+        'optim_wrapper.paramwise_cfg.custom_keys.neck.lr_mult': 0.1, 'model.test_cfg.rcnn.max_num': 1,
         'default_hooks.mine.type': 'EMAHook', 'compile': True, 'model_wrapper_cfg.type': 'MMDistributedDataParallel',
         'train_dataloader.dataset.pipeline.2.scale': (96, 96), 'train_dataloader.dataset.indices': 8, 'resume': True,
         'train_dataloader.prefetch_factor': 4, 'model.backbone.init_cfg': None}
