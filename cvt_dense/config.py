@@ -45,7 +45,7 @@ TYPES = {'ValLoop', 'TestLoop', 'EpochBasedTrainLoop', 'IterBasedTrainLoop', 'nm
 # an option adds.
 READ_NEARLY = {
     r'.*\.filter_cfg': 'filter_empty_gt min_size bbox_min_size',
-    r'.*\.metainfo': 'classes palette stuff_classes thing_classes',
+    r'.*\.metainfo': 'base_classes classes novel_classes palette stuff_classes thing_classes',
     r'(.*\.)?custom_keys\..+': 'lr_mult decay_mult',
     r'model\.(.*\.)?(train|test)_cfg(\..*)?': (
         'allowed_border assigner conf_thr crop_size filter_low_score filter_thr ga_assigner ga_sampler '
