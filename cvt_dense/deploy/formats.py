@@ -21,6 +21,11 @@ INFERENCE_PRECISION = dict(fp32='f32', bf16='bf16', int8='f32')
 OPSET = 23  # has the Attention operator, which ONNX Runtime computes with a quarter of the memory
 REGION_OPSET = 20  # of detectors in two stages: ONNX Runtime has no kernel for the RoIAlign of opset 22
 LAYERS = ('Conv', 'ConvTranspose', 'Gemm', 'MatMul')
+# Rules of onnxscript by which an ONNX graph is simplified.
+RULES = ('add_0 mul_by_1 no_op_cast no_op_expand no_op_transpose cast_cast reshape_reshape transpose_transpose '
+         'unsqueeze_unsqueeze collapse_slice collapse_slice2 materialize_reshape_shape max_min min_max '
+         'fuse_pad_into_conv fuse_batchnorm_into_conv fuse_batchnorm_into_conv_transpose fuse_batchnorm_into_gemm '
+         'remove_optional_bias_from_conv').split()
 
 
 def check_format(path: Path, precision: str) -> None:
@@ -71,8 +76,11 @@ def to_onnx(program: ExportedProgram, outputs: Sequence[str], layers: Collection
         translations: functions for operators that PyTorch's exporter does not support.
     """
     with quiet():
-        model = torch.onnx.export(program, (), dynamo=True, verbose=False, opset_version=opset, input_names=['image'],
-                                  output_names=list(outputs), custom_translation_table=translations).model_proto
+        made = torch.onnx.export(program, (), dynamo=True, verbose=False, optimize=False, opset_version=opset,
+                                 input_names=['image'], output_names=list(outputs),
+                                 custom_translation_table=translations)
+        simplify(made.model)
+        model = made.model_proto
     used = set()  # a head that several levels share is several nodes
     for node in model.graph.node:
         scopes = {prop.key: prop.value for prop in node.metadata_props}.get('pkg.torch.onnx.name_scopes')
@@ -81,6 +89,24 @@ def to_onnx(program: ExportedProgram, outputs: Sequence[str], layers: Collection
             node.name = layer if layer not in used else f'{layer}#{len(used)}'
             used.add(node.name)
     return model
+
+
+def simplify(model: Any) -> None:
+    """Simplify an ``onnx_ir.Model`` in place by the passes of ``torch.onnx.export(optimize=True)``, but fewer rules.
+
+    The exporter's own list has ``slice_split_rule``, which looks at the whole graph for each of its nodes.
+    """
+    from onnx_ir.passes import PassManager, common
+    from onnxscript import optimizer
+    from onnxscript.rewriter import RewritePass
+    from onnxscript.rewriter.rules import common as rules
+    for _ in range(2):
+        optimizer.fold_constants(model, onnx_shape_inference=True)
+        PassManager([RewritePass([getattr(rules, f'{name}_rule') for name in RULES]),
+                     common.RemoveUnusedNodesPass()])(model)
+    PassManager([common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+                 common.DeduplicateInitializersPass(), common.CommonSubexpressionEliminationPass(),
+                 common.OutputFixPass(), common.NameFixPass()])(model)
 
 
 def save(model: Any, path: Path, metadata: dict[str, Any]) -> None:
