@@ -18,7 +18,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from PIL import Image
 from random_batch import random_batch
-from random_weights import save_untrained
+from random_weights import randomise, save_untrained
 from skimage import data
 from templates_edited import WITHOUT_WORKERS, write_detector, write_template
 
@@ -122,6 +122,26 @@ def test_coins_of_one_photograph_become_a_data_set(tmp_path, monkeypatch):
     check_annotations(Config({'default_scope': 'mmdet'} | {f'{name}_dataloader': dict(dataset=dict(
         type='CocoDataset', data_root=str(tmp_path), ann_file=f'annotations/{name}.json', data_prefix=dict(img=name),
         metainfo=dict(classes=('coin', )))) for name in content}), [*content])
+
+
+def test_the_page_of_a_program(shapes, tmp_path, monkeypatch):
+    """Its blocks run in one process."""
+    monkeypatch.chdir(tmp_path)
+    config = write_detector(tmp_path, shapes, 'gfl_cvt13_custom', pretrained=None, image_size=320).rename('mine.py')
+    with config.open('a') as file:
+        file.write('load_from = "random.pth"\nmodel["neck"]["in_channels"] = [16, 16]\n'
+                     'model["bbox_head"]["stacked_convs"] = 1\nmodel["test_cfg"] = dict(nms_pre=40)\n'
+                     'model["backbone"].update(attn_cfg=None, '
+                     'arch=dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2)))\n')
+    with DefaultScope.overwrite_default_scope('mmdet'):  # with weights that detect something
+        torch.save(randomise(MODELS.build(Config.fromfile('mine.py').model)).state_dict(), 'random.pth')
+    for name in ('photo.jpg', 'a.jpg', 'b.jpg', 'large.tif'):
+        Image.fromarray(data.astronaut()[:96, :128]).save(name)
+    names: dict = {}
+    for block in blocks('docs/guides/python.md'):
+        exec(compile(block, 'python.md', 'exec'), names)
+    assert names['run'].stopped is False and names['scores']['coco/bbox_mAP'] >= 0
+    assert names['picture'].shape == (96, 128, 3) and len(names['several']) == 2
 
 
 MM_CONFIGS = 'docs/guides/mm_config.md'
