@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from operator_cases import PATH, boxes, named_cases
-from torchvision.ops import sigmoid_focal_loss
+from torchvision.ops import box_iou, sigmoid_focal_loss
 
 from cvt_dense.ops import operator
 
@@ -22,6 +22,15 @@ def test_outputs_and_gradients_of_compiled_mmcv(name):
                 expected = torch.from_numpy(REFERENCE[f'{case}/{number}'])
                 assert output.dtype == expected.dtype
                 torch.testing.assert_close(output, expected, rtol=1e-5, atol=2e-5, msg=lambda m: f'{case}: {m}')
+
+
+def test_suppression_of_boxes_that_include_their_last_pixel():
+    corners, scores = torch.rand(400, 2) * 40, torch.rand(400)
+    candidates = torch.cat([corners, corners + torch.rand(400, 2) * 20], dim=1)
+    overlaps, kept = box_iou(*[candidates + torch.tensor([0, 0, 1, 1])] * 2), []
+    for number in scores.argsort(descending=True):
+        kept += [number] * (not (overlaps[number, kept] > .3).any())
+    assert operator('nms')(candidates, scores, iou_threshold=.3, offset=1).tolist() == kept and len(kept) < 200
 
 
 def roi_align(x, rois, **settings):
