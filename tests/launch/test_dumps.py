@@ -17,13 +17,13 @@ def test_a_dump_and_its_own_dump_are_the_same_run(tmp_path):
     config, runs = write_config(tmp_path), []
     config.write_text(f"{config.read_text()}\nvisualizer = dict(type='Visualizer', vis_backends={TRACKERS})\n")
     options = ('--cfg-options', 'optim_wrapper.accumulative_counts=2', 'train_cfg.max_epochs=2',
-               'auto_scale_lr.base_batch_size=96')
+               'auto_scale_lr.base_batch_size=96', 'val_dataloader.pin_memory=True')
     for name in ('first', 'second'):
         work_dir = tmp_path / name
         runs.append((work_dir, run_tool('train', config, '--work-dir', work_dir, *FLAGS, *options)))
         config, options = work_dir / 'tiny.py', ()
     dumps = [dict(Config.fromfile(work_dir / 'tiny.py').to_dict(), work_dir=None) for work_dir, _ in runs]
-    assert dumps[0] == dumps[1]
+    assert dumps[0] == dumps[1] and dumps[0]['val_dataloader']['pin_memory']  # which needs a GPU
     wrapper, scaling = dumps[0]['optim_wrapper'], dumps[0]['auto_scale_lr']
     assert (wrapper['type'], wrapper['dtype']) == ('cvt_dense.AutocastOptimWrapper', 'bfloat16')
     assert scaling == dict(base_batch_size=96, enable=True) and wrapper['optimizer']['lr'] == 2e-3
