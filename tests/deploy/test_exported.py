@@ -23,7 +23,7 @@ from cvt_dense import inference
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.exported import run_exported
 from cvt_dense.deploy.runtime import open_exported
-from cvt_dense.errors import UserError
+from cvt_dense.errors import UserError, cause
 from cvt_dense.inference.export import choose_size
 from cvt_dense.launch.runs import TestRun
 from cvt_dense.launch.start import start_test
@@ -249,3 +249,4 @@ def test_damaged_files_are_named(files, tmp_path):
     onnx.save(model, tmp_path / 'g.onnx')
     with pytest.raises(UserError, match='99'):
         open_exported(tmp_path / 'g.onnx')
+    assert cause(RuntimeError('a' * 2000 + 'reason')).endswith('reason')

@@ -63,6 +63,13 @@ def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, opt
     assert meant in str(error.value)
 
 
+def test_a_setting_of_the_file_that_is_misspelt():
+    cfg = recipe('maskrcnn_cvt13_coco')
+    cfg.model.test_cfg.rcnn.score_th = 0.1
+    with pytest.raises(UserError, match='score_thr'):
+        merge_options(cfg, {})
+
+
 def test_settings_that_mmengine_and_mmdet_read_are_taken():
     assert {*inspect.signature(Runner.__init__).parameters} - {'self', 'cfg', 'data_preprocessor'} <= READ_FROM_CONFIG
     for name in ('ddod/ddod_r50_fpn_1x_coco', 'grid_rcnn/grid-rcnn_r50_fpn_gn-head_2x_coco',

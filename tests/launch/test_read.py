@@ -60,6 +60,7 @@ def test_sizes_of_a_json_config_are_tuples(name, tmp_path):
                 if path.split('.')[-1] in ('scale', 'scales', 'crop_size')}
 
     cfg = recipe(name)
+    cfg.train_dataloader.dataset.shortest = dict(scales=[256, 320])
     cfg.dump(tmp_path / 'a.json')
     assert sizes(cfg) and sizes(read_config(str(tmp_path / 'a.json'))) == sizes(cfg)
 
