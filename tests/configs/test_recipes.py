@@ -53,7 +53,6 @@ def test_schedule_fits_the_length_and_channels_match(case):
     name, cfg = case.split()[0], varied(case)
     assert find_mismatch(curve_of(cfg, 1200)) == ''
     model = build(cfg)
-    assert sum(param.numel() for param in model.parameters()) > 10_000
     if cfg.get('default_scope') not in ('mmdet', 'mmseg'):
         return
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
