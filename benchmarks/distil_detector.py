@@ -5,7 +5,8 @@ r"""Trains the packaged detector's network on official labels and on the answers
     python benchmarks/distil_detector.py train photos.pkl second.pth --start first.pth --minutes 75
 
 The first command collects the boxes of annotation files, and the teacher's boxes of the classes that these do not have.
-``*3`` draws a source three times as often. The second writes averaged weights, which any config of the model loads.
+``*3`` draws a source three times as often. The second writes averaged weights, which any config of the model loads;
+``--trunk`` is the factor of the learning rate of all layers but the last one of the classes, which are often new.
 """
 import argparse
 import pickle
@@ -115,16 +116,19 @@ def losses(head: torch.nn.Module, scores: list, distances: list, targets: list) 
 
 def train(args: argparse.Namespace) -> None:
     """Train the model in bfloat16 with Muon, at a falling learning rate, and average its weights."""
-    settings, rows = Config.fromfile(recipe('gfl_cvt_nano_voc.py')).model, pickle.loads(Path(args.photos).read_bytes())
+    settings, rows = Config.fromfile(recipe('gfl_cvt_nano_coco.py')).model, pickle.loads(Path(args.photos).read_bytes())
     settings.bbox_head.num_classes, settings.backbone.frozen_stages = len(NAMES), 0
     model, weights = MODELS.build(settings).train(), np.array([row[0] for row in rows])
-    optimizer = Muon([p for p in model.parameters() if p.requires_grad], lr=args.lr, nesterov=True, weight_decay=0.01)
+    optimizer = Muon([dict(rate=rate, params=[
+        p for name, p in model.named_parameters() if p.requires_grad and ('gfl_cls' in name) == last
+    ]) for last, rate in ((True, 1.), (False, args.trunk))], lr=args.lr, nesterov=True, weight_decay=0.01)
     saved = load_weights_file(args.start)
     model.load_state_dict(saved['raw'] if 'raw' in saved else select_weights(saved))
     average, step = dict(select_weights(saved)), saved.get('step', 0)
     random, start = np.random.default_rng(step), time.time()
     while (done := (time.time() - start) / 60 / args.minutes) < 1:
-        optimizer.param_groups[0]['lr'] = args.lr * min(1, (step + 1) / 60) * (1 - done)
+        for group in optimizer.param_groups:
+            group['lr'] = group['rate'] * args.lr * min(1, (step + 1) / 60) * (1 - done)
         images, boxes = zip(*(crop(args.size, random, rows, weights / weights.sum()) for _ in range(8)))
         inputs = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).flip(1)
         with torch.autocast('cpu', torch.bfloat16):
@@ -144,7 +148,7 @@ if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ('job', 'photos', 'file'):
         parser.add_argument(name)
-    for name, default in dict(exclude='', start='cvt_dense://cvt-nano-coco', minutes=75., lr=6e-3, size=256).items():
+    for name, default in dict(exclude='', start='cvt_dense://cvt-nano-coco', minutes=75., lr=4e-3, trunk=0.3, size=256).items():
         parser.add_argument(f'--{name}', type=type(default), default=default)
     parser.add_argument('--sources', nargs='+')
     dict(collect=collect, train=train)[(args := parser.parse_args()).job](args)

@@ -6,7 +6,7 @@ val_ann, val_images = 'annotations/val.json', 'val/'
 test_ann, test_images = val_ann, val_images  # or files of their own
 arch = 'cvt-13'  # or 'cvt-21', 'cvt-w24', 'timm:NAME'; 'cvt-nano': a small network for a CPU and small data
 # The published weights of this arch, None (random weights), or the path of a weight file. For 'cvt-nano' they are those
-# of a whole detector, cvt_dense://cvt-nano-voc; 'cvt_dense://cvt-nano' has the weights of the backbone alone.
+# of a whole detector, cvt_dense://cvt-nano-coco; 'cvt_dense://cvt-nano' has the weights of the backbone alone.
 pretrained = 'published'
 image_size = 224 if arch == 'cvt-nano' else 800  # short side in pixels; the long one may be 5/3 of it
 batch_size = 8 if arch == 'cvt-nano' else 2  # images per GPU

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 from mmengine.registry import Registry
 
 from .atomic import atomic_path, write_atomically
@@ -41,7 +42,8 @@ def packaged_folder(url: str) -> Path:
     """Return the folder of a published model of this package, whose weights are float16.
 
     Args:
-        url: ``cvt_dense://cvt-nano``, a classifier, or ``cvt_dense://cvt-nano-voc``, a detector.
+        url: ``cvt_dense://cvt-nano``, a classifier, or ``cvt_dense://cvt-nano-coco``, a detector, which also has the
+            name of its predecessor, ``cvt_dense://cvt-nano-voc``.
 
     Raises:
         CheckpointError: there is no such model.
@@ -50,6 +52,9 @@ def packaged_folder(url: str) -> Path:
         raise CheckpointError(f'{url}: {PACKAGED} is inside an archive: unpack it, or install this package with pip.')
     names = sorted(path.name for path in PACKAGED.iterdir())
     name = url.removeprefix(SCHEME)
+    if name == 'cvt-nano-voc':
+        name = 'cvt-nano-coco'
+        print_log(f'{url} has been replaced by {SCHEME}{name}, whose classes are those of COCO.', logger='current')
     if name not in names:
         raise CheckpointError(f'{url}: the models in this package are {", ".join(names)}.')
     return PACKAGED / name

@@ -19,7 +19,7 @@ from .outputs import check_folder
 
 CONFIGS = dict(classification='cvt_nano_shapes.py', detection='maskrcnn_cvt_nano_shapes.py',
                segmentation='upernet_cvt_nano_shapes.py')
-WEIGHTS, DETECTOR = 'cvt_dense://cvt-nano', 'cvt_dense://cvt-nano-voc'
+WEIGHTS, DETECTOR = 'cvt_dense://cvt-nano', 'cvt_dense://cvt-nano-coco'
 PHOTOGRAPHS = 'astronaut.png', 'chelsea.png', 'motorcycle_left.png'  # of scikit-image
 IMAGES = dict(classification='val/*/00000.png', detection='val/0000*.png', segmentation='images/validation/0000*.png')
 SCORE_THR = 0.65  # of detections that are drawn: about the score of the best F1, which tools/diagnose.py computes

@@ -150,7 +150,7 @@ def published_detector(arch: str, pretrained: str | None) -> str | None:
 def rate_factor(classes: Sequence[str], arch: str, pretrained: str | None) -> float:
     """Return the factor of the learning rate: a tenth if the published detector knows all classes, otherwise 1.
 
-    At the whole rate a few photographs overwrite what the detector has learned (see the model card of cvt-nano-voc).
+    At the whole rate a few photographs overwrite what the detector has learned (see the model card of cvt-nano-coco).
 
     Args:
         classes: names.

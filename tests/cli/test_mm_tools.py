@@ -25,7 +25,7 @@ PACKAGES = dict(
         'train_cfg.max_epochs': 1, 'model.neck.in_channels': [32, 64, 128],
         'model.roi_head.bbox_head.fc_out_channels': 64, 'model.roi_head.bbox_head.num_classes': 8,
         'val_evaluator.metric': 'bbox', 'test_evaluator.metric': 'bbox',
-        'load_from': 'cvt_dense://cvt-nano-voc', 'default_hooks.checkpoint.type': 'cvt_dense.SafeCheckpointHook',
+        'load_from': 'cvt_dense://cvt-nano-coco', 'default_hooks.checkpoint.type': 'cvt_dense.SafeCheckpointHook',
         'default_hooks.stop': dict(type='cvt_dense.StopHook'), 'custom_hooks': [dict(type='cvt_dense.SeedHook')],
         'default_hooks.resume': dict(type='cvt_dense.ResumeHook')}),
     mmseg=('segmentation', 'upernet_cvt_nano_shapes', 'upernet', 'iter_2.pth', {

@@ -94,9 +94,9 @@ assert (found == expected).all() and (other['predictions'] == expected).all()"""
 
 
 def test_programs_of_others_open_the_pair(published, image, tmp_path):
-    voc, code = 'cvt_dense://cvt-nano-voc', ''
-    run_tool('publish', voc, voc, tmp_path / 'voc', '--license', 'mit', '--no-test')
-    for folder, program in ((tmp_path / 'voc', DETECTORS), (published['segmentation'], SEGMENTORS)):
+    coco, code = 'cvt_dense://cvt-nano-coco', ''
+    run_tool('publish', coco, coco, tmp_path / 'coco', '--license', 'mit', '--no-test')
+    for folder, program in ((tmp_path / 'coco', DETECTORS), (published['segmentation'], SEGMENTORS)):
         assert all(ast.literal_eval(line.value) for line in ast.parse((folder / MM_CONFIG).read_text()).body)
         given = [str(folder / MM_CONFIG), str(folder / WEIGHTS)], str(image)
         code += f'files, image = {given}{program}\n'

@@ -251,7 +251,7 @@ def test_what_cannot_be_exported(network, monkeypatch, tmp_path):
     detector.bbox_head.test_cfg.nms.type = 'soft_nms'
     with pytest.raises(UserError, match='--part backbone'):
         Exporter(detector, (48, 64), ABOUT)
-    assert 'images' in run_tool('export', 'cvt_dense://cvt-nano-voc', tmp_path / 'a.xml', '--precision', 'int8', rc=2)
+    assert 'images' in run_tool('export', 'cvt_dense://cvt-nano-coco', tmp_path / 'a.xml', '--precision', 'int8', rc=2)
 
 
 @pytest.mark.parametrize('name', ['dino_cvt13_coco.py', 'mmdet::panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py'])

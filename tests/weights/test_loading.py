@@ -195,8 +195,8 @@ def test_the_packaged_models_find_what_photographs_show():
     data = pytest.importorskip('skimage.data')
     classifier = inference.load('cvt_dense://cvt-nano', device='cpu')
     assert 'espresso' in inference.predict(classifier, data.coffee()[..., ::-1])[0][0]
-    model = inference.load('cvt_dense://cvt-nano-voc', device='cpu')
-    photographs = dict(person=data.astronaut(), cat=data.chelsea(), motorbike=data.stereo_motorcycle()[0])
+    model = inference.load('cvt_dense://cvt-nano-voc', device='cpu')  # its name before
+    photographs = dict(person=data.astronaut(), cat=data.chelsea(), motorcycle=data.stereo_motorcycle()[0])
     for name, photograph in photographs.items():
         found = inference.predict(model, photograph[..., ::-1], score_thr=0.3)
         assert name in found['class_name']

@@ -23,11 +23,11 @@ templates = dict(
             rpn_proposal=dict(nms_pre=400, max_per_img=128),
             rcnn=dict(sampler=dict(num=64))),
         test_cfg=dict(rpn=dict(nms_pre=400, max_per_img=128))),
-    # The network of cvt-nano-voc: fewer levels and a shallow head.
+    # The network of cvt-nano-coco: fewer levels and a shallow head.
     one_stage=dict(
         neck=dict(num_outs=4, norm_cfg=dict(type='BN')),
         bbox_head=dict(stacked_convs=2, anchor_generator=dict(octave_base_scale=5, strides=[8, 16, 32, 64]))),
-    published=dict(detector='cvt_dense://cvt-nano-voc'),
+    published=dict(detector='cvt_dense://cvt-nano-coco'),
     upernet=dict(decode_head=dict(channels=width)),
     # In a few hundred steps AdamW learns only the frequent classes and coarse boxes. The rate is for 8 images a step.
     optimizer=dict(type='timm.optim.Muon', lr=6e-3, nesterov=True))
