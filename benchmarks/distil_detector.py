@@ -117,7 +117,7 @@ def losses(head: torch.nn.Module, scores: list, distances: list, targets: list) 
 def train(args: argparse.Namespace) -> None:
     """Train the model in bfloat16 with Muon, at a falling learning rate, and average its weights."""
     settings, rows = Config.fromfile(recipe('gfl_cvt_nano_coco.py')).model, pickle.loads(Path(args.photos).read_bytes())
-    settings.bbox_head.num_classes, settings.backbone.frozen_stages = len(NAMES), 0
+    settings.backbone.frozen_stages = 0
     model, weights = MODELS.build(settings).train(), np.array([row[0] for row in rows])
     optimizer = Muon([dict(rate=rate, params=[
         p for name, p in model.named_parameters() if p.requires_grad and ('gfl_cls' in name) == last
@@ -148,7 +148,8 @@ if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ('job', 'photos', 'file'):
         parser.add_argument(name)
-    for name, default in dict(exclude='', start='cvt_dense://cvt-nano-coco', minutes=75., lr=4e-3, trunk=0.3, size=256).items():
+    for name, default in dict(exclude='', start='cvt_dense://cvt-nano-coco', minutes=75., lr=4e-3, trunk=0.3,
+                              size=256).items():
         parser.add_argument(f'--{name}', type=type(default), default=default)
     parser.add_argument('--sources', nargs='+')
     dict(collect=collect, train=train)[(args := parser.parse_args()).job](args)

@@ -1,5 +1,5 @@
-# The network of cvt_dense://cvt-nano-coco, see its model card: GFL, CvT-nano with windows, small images of COCO 2017, on
-# one CPU core. benchmarks/distil_detector.py has trained the published weights.
+# The network of cvt_dense://cvt-nano-coco, see its model card: GFL, CvT-nano with windows, small images of COCO 2017.
+# benchmarks/distil_detector.py has trained the published weights.
 _base_ = ['_base_/models/gfl_cvt.py', '_base_/datasets/coco_detection.py', '_base_/schedules/det_1x.py',
           '_base_/det_runtime.py']
 import cvt_dense.recipes.templates as templates
