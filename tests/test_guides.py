@@ -106,7 +106,7 @@ def test_a_detector_from_annotations_in_another_format(shapes, tmp_path):
     checkout.lines = dict(re.findall(r'^ *(classes|data_root) = (.*)$', converted, re.M))
     assert len(checkout.lines) == 2, 'the lines for the top of the template'
     checkout.lines |= dict(arch="'cvt-nano'", image_size=64, batch_size=2, max_iters=2)
-    train, test, predict, diagnose = checkout.run('docs/guides/own_data.md')
+    train, test, predict, diagnose = checkout.run('docs/guides/own_data.md', 'mine')
     assert 'coco/bbox_mAP' in test and 'coco/bbox_mAP' in train
     assert list((checkout.folder / 'predictions').glob('*.png')) and predict
     best = max(map(float, re.findall(r'coco/bbox_mAP: ([\d.]+)', train)))  # of the checkpoint that is diagnosed
