@@ -127,12 +127,12 @@ def test_coins_of_one_photograph_become_a_data_set(tmp_path, monkeypatch):
 def test_the_page_of_a_program(shapes, tmp_path, monkeypatch):
     """Its blocks run in one process."""
     monkeypatch.chdir(tmp_path)
+    # Images of the file's size: the boxes in the padding of smaller ones have equal scores, which no runtime orders.
     config = write_detector(tmp_path, shapes, 'gfl_cvt13_custom', pretrained=None, image_size=320).rename('mine.py')
-    with config.open('a') as file:
-        file.write('load_from = "random.pth"\nmodel["neck"]["in_channels"] = [16, 16]\n'
-                     'model["bbox_head"]["stacked_convs"] = 1\nmodel["test_cfg"] = dict(nms_pre=40)\n'
-                     'model["backbone"].update(attn_cfg=None, '
-                     'arch=dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2)))\n')
+    config.write_text(config.read_text() + (
+        'load_from = "random.pth"\nmodel["neck"]["in_channels"] = [16, 16]\nmodel["bbox_head"]["stacked_convs"] = 1\n'
+        'model["test_cfg"] = dict(nms_pre=40)\nmodel["backbone"].update(attn_cfg=None, '
+        'arch=dict(embed_dims=(8, 16, 16), depths=(1, 1, 1), num_heads=(1, 2, 2)))\n'))
     with DefaultScope.overwrite_default_scope('mmdet'):  # with weights that detect something
         torch.save(randomise(MODELS.build(Config.fromfile('mine.py').model)).state_dict(), 'random.pth')
     for name in ('photo.jpg', 'a.jpg', 'b.jpg', 'large.tif'):

@@ -15,6 +15,7 @@ from launch.building import build_run, datasets
 from load_tool import run_tool
 from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
+from mmseg.datasets.transforms import loading
 from PIL import Image
 from templates_edited import write_template
 from tiny_training import write_config
@@ -64,6 +65,8 @@ LINES = dict(  # of the templates that read a kind of file
 
 def build_case(root: Path, case: Path) -> dict[str, Any]:
     kind = case.parent.name
+    if kind == 'multichannel' and not hasattr(loading, 'LoadImageFromNpyFile'):
+        pytest.skip("upstream's MMSegmentation 1.2.2 reads no NumPy files")
     write(root, **{'label_map' if kind == 'labels' else 'image': case})
     return build(root, **LINES[kind])
 

@@ -51,7 +51,6 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.anything', 'score_thr'),
     ('cvt13_in1k', 'optim_wrapper.clip_grad.max_nor', 'max_norm'),
     ('maskrcnn_cvt13_coco', 'model.backbone.init_cfg.checkpint', 'checkpoint'),
-    ('maskrcnn_cvt13_coco', 'optim_wrapper.paramwise_cfg.custom_keys.neck.lr_mul', 'lr_mult'),
     ('cascademaskrcnn_cvt13_coco_3x', 'model.roi_head.bbox_head.num_classes', 'list')])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
     with pytest.raises(UserError, match=option) as error:
