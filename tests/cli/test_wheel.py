@@ -60,6 +60,5 @@ def test_every_recipe_tool_and_packaged_model_is_in_the_wheel(installed):
     weights = [file for file in (ROOT / 'cvt_dense/weights/files').rglob('*') if file.is_file()]
     assert weights and all((installed / file.relative_to(ROOT)).read_bytes() == file.read_bytes() for file in weights)
     files = [ROOT / 'model-index.yml', *(ROOT / 'configs').rglob('*.py'), *(ROOT / 'tools').glob('*.*')]
-    for file in files:
-        assert (installed / 'cvt_dense/.mim' / file.relative_to(ROOT)).read_bytes() == file.read_bytes()
+    assert all((installed / 'cvt_dense/.mim' / f.relative_to(ROOT)).read_bytes() == f.read_bytes() for f in files)
     assert all((installed / f'bin/cvt-{tool}').is_file() for tool in ('test', 'export', 'convert-checkpoint'))

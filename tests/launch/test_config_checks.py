@@ -46,7 +46,6 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'), ('cvt13_in1k', 'test_cfg.fp', 'fp16'),
     ('cvt13_custom', 'train_cfg.max_iter', 'max_iters'), ('cvt13_in1k', 'env_cfg.dist_cfg.backnd', 'backend'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.nms.iou_thr', 'iou_threshold'),
-    ('maskrcnn_cvt13_coco', 'model.train_cfg.rcnn.sampler.pos_fracton', 'pos_fraction'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.foo', 'filter_empty_gt'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.anything', 'score_thr'),
     ('cvt13_in1k', 'optim_wrapper.clip_grad.max_nor', 'max_norm'),
