@@ -33,7 +33,7 @@ READ_BELOW = {
     r'(tta_)?model\..+\.nms': (
         'type class_agnostic iou_threshold max_num method min_score offset score_threshold sigma split_thr'),
     r'model\..+\.sampler': 'type add_gt_as_proposals loss_key neg_pos_ub num pos_fraction',
-    r'(.*\.)?init_cfg(\.\d+)?': 'type checkpoint in_channels map_location override prefix',
+    r'(.*\.)?init_cfg(\.\d+)?': 'type checkpoint in_channels map_location override prefix weights',
     r'optim_wrapper\.clip_grad': 'type clip_value error_if_nonfinite foreach max_norm norm_type',
     r'(optim_wrapper\.)?paramwise_cfg': (  # without a constructor
         'bias_decay_mult bias_lr_mult bypass_duplicate custom_keys dcn_offset_lr_mult dwconv_decay_mult '

@@ -137,8 +137,7 @@ def test_the_page_of_a_program(shapes, tmp_path, monkeypatch):
         torch.save(randomise(MODELS.build(Config.fromfile('mine.py').model)).state_dict(), 'random.pth')
     for name in ('photo.jpg', 'a.jpg', 'b.jpg', 'large.tif'):
         Image.fromarray(data.astronaut()[:96, :128]).save(name)
-    names: dict = {}
-    exec(compile(''.join(blocks('docs/guides/python.md')), 'python.md', 'exec'), names)
+    exec(compile(''.join(blocks('docs/guides/python.md')), 'python.md', 'exec'), names := {})
     assert names['scores']['coco/bbox_mAP'] >= 0 and names['picture'].shape == (96, 128, 3)
 
 

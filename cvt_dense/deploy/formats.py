@@ -100,10 +100,11 @@ def simplify(model: Any) -> None:
     from onnxscript import optimizer
     from onnxscript.rewriter import RewritePass
     from onnxscript.rewriter.rules import common as rules
+    rewrite = PassManager([RewritePass([getattr(rules, f'{name}_rule') for name in RULES]),
+                           common.RemoveUnusedNodesPass()])
     for _ in range(2):
         optimizer.fold_constants(model, onnx_shape_inference=True)
-        PassManager([RewritePass([getattr(rules, f'{name}_rule') for name in RULES]),
-                     common.RemoveUnusedNodesPass()])(model)
+        rewrite(model)
     PassManager([common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
                  common.DeduplicateInitializersPass(), common.CommonSubexpressionEliminationPass(),
                  common.OutputFixPass(), common.NameFixPass()])(model)

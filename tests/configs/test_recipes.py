@@ -76,10 +76,7 @@ def test_schedule_fits_the_length_and_channels_match(case):
 # -- pretraining and fine-tuning -------------------------------------------------------------------
 
 
-IN1K = ['cvt13_in1k', 'cvt21_in1k']
-
-
-@pytest.mark.parametrize('name', IN1K)
+@pytest.mark.parametrize('name', ['cvt13_in1k', 'cvt21_in1k'])
 def test_learning_rate_at_the_batch_of_its_comment(name):
     """It rises to the comment's value within the warm-up and falls along a cosine."""
     cfg = recipe(name)

@@ -16,6 +16,7 @@ from cvt_dense.config import READ_FROM_CONFIG, check_variables, merge_options, v
 from cvt_dense.errors import UserError
 from cvt_dense.launch.checks.heads import heads_of
 from cvt_dense.published import read_config
+from cvt_dense.weights.strict_loading import StrictPretrainedInit
 
 # -- --cfg-options ---------------------------------------------------------------------------------
 
@@ -39,16 +40,15 @@ def test_text_becomes_the_value_that_it_means(text, value):
 
 
 @pytest.mark.parametrize('name, option, meant', [
-    ('cvt13_in1k', 'num_workers', 'train_dataloader.num_workers'),
+    ('cvt13_in1k', 'num_workers', 'train_dataloader.num_workers'), ('cvt13_in1k', 'lode_from', 'load_from'),
     ('cvt_nano_shapes', 'max_epochs', 'train_cfg.max_epochs'), ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
-    ('cvt13_in1k', 'lode_from', 'load_from'), ('cvt13_in1k', 'auto_scale_lr.enabled', 'enable'),
     ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'), ('cvt13_in1k', 'test_cfg.fp', 'fp16'),
     ('cvt13_custom', 'train_cfg.max_iter', 'max_iters'), ('cvt13_in1k', 'env_cfg.dist_cfg.backnd', 'backend'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.nms.iou_thr', 'iou_threshold'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.foo', 'filter_empty_gt'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.anything', 'score_thr'),
-    ('cvt13_in1k', 'optim_wrapper.clip_grad.max_nor', 'max_norm'),
+    ('cvt13_in1k', 'auto_scale_lr.enabled', 'enable'), ('cvt13_in1k', 'optim_wrapper.clip_grad.max_nor', 'max_norm'),
     ('maskrcnn_cvt13_coco', 'model.backbone.init_cfg.checkpint', 'checkpoint'),
     ('cascademaskrcnn_cvt13_coco_3x', 'model.roi_head.bbox_head.num_classes', 'list')])
 def test_an_option_without_effect_is_an_error_with_the_setting_to_give(name, option, meant):
@@ -64,6 +64,8 @@ def test_a_setting_of_the_file_that_is_misspelt():
 
 def test_settings_that_mmengine_and_mmdet_read_are_taken():
     assert {*inspect.signature(Runner.__init__).parameters} - {'self', 'cfg', 'data_preprocessor'} <= READ_FROM_CONFIG
+    options = {f'model.backbone.init_cfg.{name}': '' for name in inspect.signature(StrictPretrainedInit).parameters}
+    merge_options(recipe('maskrcnn_cvt13_coco'), options)
     for name in ('ddod/ddod_r50_fpn_1x_coco', 'grid_rcnn/grid-rcnn_r50_fpn_gn-head_2x_coco',
                  'tood/tood_r50_fpn_anchor-based_1x_coco',
                  'guided_anchoring/ga-rpn_r50_fpn_1x_coco', 'yolo/yolov3_d53_8xb8-320-273e_coco'):
