@@ -23,8 +23,8 @@ from mmdet.structures.bbox import bbox_overlaps
 from mmengine.config import Config
 from mmengine.structures import InstanceData
 from pycocotools.coco import COCO
-from timm.optim import Muon
 
+from cvt_dense.engine.muon import Muon
 from cvt_dense.recipes import recipe
 from cvt_dense.weights import load_weights_file, select_weights
 

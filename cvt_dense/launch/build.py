@@ -10,13 +10,14 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+import timm.optim
 import torch
 from mmengine.config import Config
 from mmengine.dist import is_main_process, sync_random_seed
 from mmengine.hooks import EMAHook
 from mmengine.logging import print_log
 from mmengine.optim import AmpOptimWrapper
-from mmengine.registry import DATASETS, MODELS, OPTIM_WRAPPERS, RUNNERS, DefaultScope
+from mmengine.registry import DATASETS, MODELS, OPTIM_WRAPPERS, OPTIMIZERS, RUNNERS, DefaultScope
 from mmengine.runner import Runner, set_random_seed
 
 from ..classes import Classes
@@ -91,6 +92,10 @@ def adapt_to_machine(cfg: Config) -> list[str]:
         for key in ('dtype', 'loss_scale', 'use_fsdp'):
             wrapper.pop(key, None)
         changes.append('float32 instead of mixed precision, without a GPU')
+    optimizer = wrapper.get('optimizer') or {}
+    if 'type' in optimizer and class_of(optimizer, cfg, OPTIMIZERS) is timm.optim.Muon and not gpu:
+        optimizer.type = 'cvt_dense.engine.muon.Muon'
+        changes.append('Muon in float32, without a GPU')
     return changes
 
 
