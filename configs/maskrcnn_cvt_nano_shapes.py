@@ -1,4 +1,4 @@
-# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 350 iterations on a CPU.
+# A small Mask R-CNN on the COCO files of the generated shapes: 128x128 images, 250 iterations on a CPU.
 #
 #   python -m cvt_dense.shapes work_dirs/demo/data
 #   python tools/train.py configs/maskrcnn_cvt_nano_shapes.py --cfg-options \
@@ -7,7 +7,7 @@
 # CHECKPOINT is cvt_nano_shapes.py's; without the options training starts from scratch.
 _base_ = ['_base_/models/maskrcnn_cvt.py', '_base_/det_runtime.py', '_base_/shapes.py']
 
-max_iters = 350
+max_iters = 250
 warmup_iters = min(50, max_iters / 2)
 batch_size = 8
 image_size = (128, 128)
@@ -81,11 +81,11 @@ val_evaluator = dict(
     type='CocoMetric', ann_file=data_root + '/annotations/instances_val.json', metric=['bbox', 'segm'])
 test_evaluator = val_evaluator
 
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=(max_iters + 2) // 3)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=(max_iters + 1) // 2)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 auto_scale_lr = dict(base_batch_size=batch_size)
-optim_wrapper = dict(optimizer=dict(lr=1e-3), clip_grad=dict(max_norm=10.))  # for a batch of 8
+optim_wrapper = dict(optimizer=dict(lr=2e-3), clip_grad=dict(max_norm=10.))  # for a batch of 8
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=warmup_iters, end=max_iters, eta_min=1e-5)
