@@ -79,12 +79,9 @@ def store_unsigned(model: Any) -> None:
     for one size, in which it joins MatMul and Add, did not open.
     """
     from onnx import TensorProto, numpy_helper
-    changed = {name for node in model.graph.node if node.op_type == 'QuantizeLinear'
-               for name in (node.input[2], node.output[0])}
+    zeros = {node.input[2] for node in model.graph.node if node.op_type == 'QuantizeLinear'}
     for tensor in model.graph.initializer:
-        if tensor.name in changed and tensor.data_type == TensorProto.INT8:
-            zero = (numpy_helper.to_array(tensor).astype(np.int16) + 128).astype(np.uint8)
-            tensor.CopyFrom(numpy_helper.from_array(zero, tensor.name))
-    for info in model.graph.value_info:
-        if info.name in changed:
-            info.type.tensor_type.elem_type = TensorProto.UINT8
+        if tensor.name in zeros and tensor.data_type == TensorProto.INT8:
+            unsigned = numpy_helper.to_array(tensor).view(np.uint8) ^ 128
+            tensor.CopyFrom(numpy_helper.from_array(unsigned, tensor.name))
+    del model.graph.value_info[:]  # which has int8

@@ -24,6 +24,7 @@ from cvt_dense.deploy.export import Exporter
 from cvt_dense.deploy.exported import run_exported
 from cvt_dense.deploy.runtime import open_exported
 from cvt_dense.errors import UserError
+from cvt_dense.inference import load
 from cvt_dense.pretraining import ImageClassifier
 
 pytestmark = pytest.mark.slow
@@ -80,7 +81,6 @@ def test_int8_operators_are_in_the_file(exporter, tmp_path):
     assert kept and int8_layers(model, exporter.layers) == exporter.layers - kept
     assert not [node for node in model.graph.node if node.op_type == 'Attention'
                 and any('Dequantize' in name for name in node.input)]
-    del model.graph.value_info[:]
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1  # so that ONNX Runtime joins MatMul and Add
     onnxruntime.InferenceSession(model.SerializeToString())
 
@@ -177,6 +177,12 @@ def test_whole_detector(network, detector, tmp_path, recwarn, task):
     assert any(', scores: ' in line for line in exporter.lines)  # of objects that both detect
     if task in ('retinanet', 'detection'):  # for one size and for any
         run_documented_program(tmp_path)
+    if task == 'detection':  # its thresholds are in the file, but for that of the masks
+        prefix = 'model.test_cfg.rcnn'
+        for name, value in (('score_thr', 0.3), ('nms.iou_threshold', 0.9), ('max_per_img', 1)):
+            with pytest.raises(UserError, match=name):
+                load(str(made.config), tmp_path / 'a.onnx', cfg_options={f'{prefix}.{name}': value})
+        load(str(made.config), tmp_path / 'a.onnx', cfg_options={f'{prefix}.mask_thr_binary': 0.3})
     onnx.checker.check_model(tmp_path / 'a.onnx', full_check=True)  # with shape inference
     assert set(int8.layer_nodes(exporter.onnx, exporter.layers).values()) == exporter.layers
     opened = open_exported(tmp_path / 'a.onnx')

@@ -19,7 +19,6 @@ from mmengine.registry import MODELS, DefaultScope
 from PIL import Image
 from timm.data import create_transform
 
-from cvt_dense import inference
 from cvt_dense.deploy import inputs
 from cvt_dense.deploy.exported import run_exported
 from cvt_dense.deploy.runtime import open_exported
@@ -224,16 +223,6 @@ def test_a_file_whose_classes_are_in_another_order(run, network, files, task, na
     names = network(task).classes[::-1]
     with pytest.raises(UserError, match=files[name].name):
         run(task, files[name], options={'test_dataloader.dataset.metainfo.classes': names})
-
-
-def test_thresholds_of_a_detector_are_in_its_file(detector, network, tmp_path):
-    """That of the masks is the config's."""
-    assert detector.export(tmp_path / 'a.onnx'), detector.lines
-    config, prefix = str(network('detection').config), 'model.test_cfg.rcnn'
-    for options in ({f'{prefix}.score_thr': 0.3}, {f'{prefix}.nms.iou_threshold': 0.9}, {f'{prefix}.max_per_img': 1}):
-        with pytest.raises(UserError, match=next(iter(options))):
-            inference.load(config, tmp_path / 'a.onnx', cfg_options=options)
-    inference.load(config, tmp_path / 'a.onnx', cfg_options={f'{prefix}.mask_thr_binary': 0.3})
 
 
 def test_damaged_files_are_named(files, tmp_path):

@@ -1,4 +1,3 @@
-import timm.optim
 import torch
 from mmengine.config import Config
 from mmengine.registry import OPTIMIZERS
@@ -9,22 +8,18 @@ from cvt_dense.launch.build import adapt_to_machine
 
 
 def test_a_step_on_a_cpu_is_timms_in_float32():
-    """The update is the Newton-Schulz iteration in float64 to 1e-5; timm's is 1e-2 from it. timm itself stays as is."""
+    """The update is the Newton-Schulz iteration to 1e-5, in bfloat16 to 1e-2. timm itself stays as it is."""
     cfg = Config(dict(optim_wrapper=dict(optimizer=dict(type='timm.optim.Muon'))))
     assert adapt_to_machine(cfg) == ['Muon in float32, without a GPU']
     assert OPTIMIZERS.get(cfg.optim_wrapper.optimizer.type) is Muon
     torch.manual_seed(0)
     start, gradient = torch.randn(8, 32), torch.randn(8, 32)
-    updates = []
-    for optimizer in (Muon, timm.optim.Muon):
-        weight = nn.Parameter(start.clone())
-        weight.grad = gradient
-        optimizer([weight], lr=1., ns_coefficients='original', adjust_lr_fn=None).step()
-        updates.append(start - weight.detach())
+    weight = nn.Parameter(start.clone())
+    weight.grad = gradient
+    Muon([weight], lr=1., ns_coefficients='original', adjust_lr_fn=None).step()
     wanted = gradient.double() / gradient.double().norm()
     for _ in range(5):
         gram = wanted @ wanted.T
         wanted = 3.4445 * wanted + (-4.7750 * gram + 2.0315 * gram @ gram) @ wanted
-    torch.testing.assert_close(updates[0], wanted.float(), rtol=0, atol=1e-5)
-    assert 1e-3 < (updates[1] - wanted).abs().max() < 5e-2
+    torch.testing.assert_close(start - weight.detach(), wanted.float(), rtol=0, atol=1e-5)
     assert implementation.zeropower_via_newtonschulz is orthogonalize
