@@ -10,7 +10,7 @@ orthogonalize = implementation.zeropower_via_newtonschulz
 
 
 class Muon(timm.optim.Muon):
-    """Update CPU tensors in float32; arguments and state are those of timm's ``Muon``.
+    """Orthogonalize updates in float32; arguments and state are those of timm's ``Muon``.
 
     timm orthogonalizes each update in bfloat16, and has no argument for another type. A CPU without instructions for
     bfloat16 takes 12 times as long for its matrix products as for those of float32.

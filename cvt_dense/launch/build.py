@@ -71,6 +71,9 @@ def adapt_to_machine(cfg: Config) -> list[str]:
 
     Returns:
         The changes in words.
+
+    Raises:
+        UserError: there is no such optimizer.
     """
     changes = []
     gpu = torch.cuda.is_available()
@@ -93,7 +96,10 @@ def adapt_to_machine(cfg: Config) -> list[str]:
             wrapper.pop(key, None)
         changes.append('float32 instead of mixed precision, without a GPU')
     optimizer = wrapper.get('optimizer') or {}
-    if 'type' in optimizer and class_of(optimizer, cfg, OPTIMIZERS) is timm.optim.Muon and not gpu:
+    kind = class_of(optimizer, cfg, OPTIMIZERS) if 'type' in optimizer else torch.optim.Optimizer
+    if kind is None:
+        raise UserError(f'optim_wrapper.optimizer.type={optimizer.type!r}: MMEngine finds no optimizer of this name.')
+    if kind is timm.optim.Muon and not gpu:
         optimizer.type = 'cvt_dense.engine.muon.Muon'
         changes.append('Muon in float32, without a GPU')
     return changes

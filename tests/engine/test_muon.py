@@ -1,9 +1,11 @@
+import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import OPTIMIZERS
 from torch import nn
 
 from cvt_dense.engine.muon import Muon, implementation, orthogonalize
+from cvt_dense.errors import UserError
 from cvt_dense.launch.build import adapt_to_machine
 
 
@@ -12,6 +14,9 @@ def test_a_step_on_a_cpu_is_timms_in_float32():
     cfg = Config(dict(optim_wrapper=dict(optimizer=dict(type='timm.optim.Muon'))))
     assert adapt_to_machine(cfg) == ['Muon in float32, without a GPU']
     assert OPTIMIZERS.get(cfg.optim_wrapper.optimizer.type) is Muon
+    cfg.optim_wrapper.optimizer.type = 'AdamV'
+    with pytest.raises(UserError, match='AdamV'):
+        adapt_to_machine(cfg)
     torch.manual_seed(0)
     start, gradient = torch.randn(8, 32), torch.randn(8, 32)
     weight = nn.Parameter(start.clone())
