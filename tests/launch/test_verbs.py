@@ -54,7 +54,8 @@ def test_a_callback_ends_a_training_in_a_thread(config, whole, tmp_path):
 @pytest.mark.parametrize('settings, named', [
     (dict(options={'model.num_classes': 3}), 'num_classes'), (dict(data_root='nowhere'), 'nowhere'),
     (dict(options={'default_hooks.stop.unknown': 1}), 'unknown'), (dict(amp='int8'), 'bf16'),
-    (dict(options={'optim_wrapper.optimizer.unknown': 1}), 'unknown'), (dict(resume='a.pth'), 'a.pth')])
+    (dict(options={'optim_wrapper.optimizer.unknown': 1}), 'unknown'), (dict(resume='a.pth'), 'a.pth'),
+    (dict(options={'optim_wrapper.optimizer.type': 'AdamV'}), 'AdamV')])
 def test_a_mistake_writes_nothing(config, tmp_path, settings, named):
     with pytest.raises(UserError, match=named):
         cvt_dense.train(config, work_dir=tmp_path / 'run', **settings).curves
