@@ -43,14 +43,17 @@ def network_inputs(cfg: Config, model: nn.Module, stage: str, most: int, padded:
                  for name in (stage, 'test'))  # of several that are joined the first
     settings = dict(own, **{key: test[key] for key in ('pipeline', 'transform') if key in test})
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope') or 'mmengine'):
-        dataset, inputs = DATASETS.build(copy.deepcopy(settings)), []
-    for i in torch.linspace(0, len(dataset) - 1, min(most, len(dataset))).round().long().tolist():
-        item = dataset[i]
-        collate = pseudo_collate if 'data_samples' in item else default_collate
-        with torch.no_grad():
-            image = model.data_preprocessor(collate([item]), False)['inputs']
-        if not padded:
-            height, width = item['data_samples'].metainfo['img_shape'][:2]
-            image = image[..., :height, :width]
-        inputs.append(image.contiguous())
-    return inputs
+        dataset = DATASETS.build(copy.deepcopy(settings))
+    chosen = torch.linspace(0, len(dataset) - 1, min(most, len(dataset))).round().long().tolist()
+    return [network_input(model, dataset[i], padded) for i in chosen]
+
+
+def network_input(model: nn.Module, sample: dict[str, Any], padded: bool = True) -> Tensor:
+    """Return what the network gets of a sample that a pipeline has made; see :func:`network_inputs`."""
+    collate = pseudo_collate if 'data_samples' in sample else default_collate
+    with torch.no_grad():
+        image = model.data_preprocessor(collate([sample]), False)['inputs'].cpu()
+    if not padded:
+        height, width = sample['data_samples'].metainfo['img_shape'][:2]
+        image = image[..., :height, :width]
+    return image.contiguous()

@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from mmengine.dataset import default_collate, pseudo_collate
 from torch import Tensor
 
 from ..deploy import inputs
@@ -14,7 +12,7 @@ from ..deploy.export import Exporter, above_tolerance, parts
 from ..deploy.formats import check_format
 from ..errors import UserError, checked
 from ..images import images_below
-from .model import DENSE, Model
+from .model import Model
 from .slices import as_loaded
 
 CALIBRATE = 128  # images that int8 is calibrated with
@@ -70,10 +68,11 @@ def export(model: Model, file: str | Path, *, size: Sequence[int] | None = None,
         raise UserError(f'{network.exported.file} is exported already: load the checkpoint.')
     padded, most = part == 'backbone' or model.task != 'detection', calibrate if precision == 'int8' else SAMPLED
     if images is not None:
-        samples = inputs_of(model, sorted(images_below(images)), most, padded)
-        if not samples:
+        paths = sorted(images_below(images))
+        if not paths:
             raise UserError(f'images={str(images)!r}: allowed is a folder with images.')
-        tests = samples
+        tests = samples = [inputs.network_input(model.network, model.pipeline(as_loaded(model.read(path))), padded)
+                           for path in paths[::max(1, -(-len(paths) // most))]]
     else:
         if precision == 'int8' and not cfg.get('train_dataloader'):
             raise UserError('precision=int8 reads training images: give a folder of images, or the config of the '
@@ -121,21 +120,6 @@ def choose_size(size: Sequence[int] | None, dynamic: bool, model: Model,
         raise UserError('Without test images the size of the images is not known: give --size HxW.')
     any_size = model.task == 'detection' or len(sizes) > 1
     return tuple(map(max, zip(*sizes))), dynamic or (None if any_size else False)
-
-
-def inputs_of(model: Model, paths: Sequence[str], most: int, padded: bool) -> list[Tensor]:
-    """Return what the network gets of images, (1, C, H, W), spread evenly over ``paths``; see ``network_inputs``."""
-    samples = []
-    for path in paths[::max(1, -(-len(paths) // most))]:
-        item = model.pipeline(as_loaded(model.read(path)))
-        collate = pseudo_collate if model.task in DENSE else default_collate
-        with torch.no_grad():
-            image = model.network.data_preprocessor(collate([item]), False)['inputs'].cpu()
-        if not padded:
-            height, width = item['data_samples'].metainfo['img_shape'][:2]
-            image = image[..., :height, :width]
-        samples.append(image.contiguous())
-    return samples
 
 
 def _read_tests(cfg: Any, network: Any, padded: bool, report: Callable[[str], None]) -> list[Tensor]:
