@@ -8,11 +8,8 @@ from mmengine.registry import Registry
 
 
 def _child(name: str, parent: str, *locations: str) -> Registry:
-    return Registry(
-        name,
-        parent=getattr(mmengine_registry, parent),
-        scope='cvt_dense',
-        locations=[f'cvt_dense.{location}' for location in locations])
+    return Registry(name, parent=getattr(mmengine_registry, parent), scope='cvt_dense',
+                    locations=[f'cvt_dense.{location}' for location in locations])
 
 
 MODELS = _child('model', 'MODELS', 'models', 'pretraining')

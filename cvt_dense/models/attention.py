@@ -96,17 +96,9 @@ class ConvAttention(nn.Module):
             ``kernel_qkv`` of ``'dw_bn'`` is even.
     """
 
-    def __init__(self,
-                 embed_dims: int,
-                 num_heads: int,
-                 qkv_bias: bool = True,
-                 qkv_proj_method: str = 'dw_bn',
-                 kernel_qkv: int = 3,
-                 stride_kv: int = 2,
-                 padding_kv: int = 1,
-                 attn_drop_rate: float = 0.,
-                 proj_drop_rate: float = 0.,
-                 norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d):
+    def __init__(self, embed_dims: int, num_heads: int, qkv_bias: bool = True, qkv_proj_method: str = 'dw_bn',
+                 kernel_qkv: int = 3, stride_kv: int = 2, padding_kv: int = 1, attn_drop_rate: float = 0.,
+                 proj_drop_rate: float = 0., norm_layer: Callable[[int], nn.Module] = nn.BatchNorm2d):
         super().__init__()
         if embed_dims % num_heads:
             raise ValueError(f'embed_dims={embed_dims} is not divisible by num_heads={num_heads}.')
@@ -133,9 +125,7 @@ class ConvAttention(nn.Module):
         self.conv_proj_q = None if qkv_proj_method == 'avg' else conv_proj(1, kernel_qkv // 2)
         self.conv_proj_k = conv_proj(stride_kv, padding_kv)
         self.conv_proj_v = conv_proj(stride_kv, padding_kv)
-        self.proj_q = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
-        self.proj_k = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
-        self.proj_v = nn.Linear(embed_dims, embed_dims, bias=qkv_bias)
+        self.proj_q, self.proj_k, self.proj_v = (nn.Linear(embed_dims, embed_dims, bias=qkv_bias) for _ in range(3))
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
 

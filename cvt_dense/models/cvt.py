@@ -213,22 +213,15 @@ class CvT(StrictLoading, BaseModule):
 
     arch_zoo = ARCH_ZOO
 
-    def __init__(self,
-                 arch: str | dict[str, Any] = 'cvt-13',
-                 in_channels: int = 3,
-                 out_type: str = 'featmap',
-                 out_indices: Sequence[int] | None = None,
-                 with_cls_token: bool | None = None,
+    def __init__(self, arch: str | dict[str, Any] = 'cvt-13', in_channels: int = 3, out_type: str = 'featmap',
+                 out_indices: Sequence[int] | None = None, with_cls_token: bool | None = None,
                  drop_rate: float | Sequence[float] | None = None,
                  attn_drop_rate: float | Sequence[float] | None = None,
                  drop_path_rate: float | Sequence[float] | None = None,
                  attn_cfg: dict[str, Any] | None | Sequence[Any] = None,
                  layer_scale_init_value: float | None | Sequence[float | None] = None,
-                 pos_embed: int | None | Sequence[int | None] = None,
-                 frozen_stages: int = -1,
-                 norm_eval: bool = False,
-                 with_cp: bool = False,
-                 norm_cfg: dict[str, Any] = dict(type='BN'),
+                 pos_embed: int | None | Sequence[int | None] = None, frozen_stages: int = -1,
+                 norm_eval: bool = False, with_cp: bool = False, norm_cfg: dict[str, Any] = dict(type='BN'),
                  act_cfg: dict[str, Any] = dict(type='cvt_dense.QuickGELU', inplace=True),
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None):
         super().__init__(init_cfg)
