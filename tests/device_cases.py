@@ -5,9 +5,11 @@ import mmdet.models  # noqa: F401  each fork would import it again
 import mmseg.models  # noqa: F401
 import pytest
 import torch
-from load_tool import ROOT, run_tool
+from load_tool import run_tool
 from simulated_device import on_device
 
+from cvt_dense import recipe
+from cvt_dense.cli.demo import CONFIGS
 from cvt_dense.models import CvT
 
 ARCH = dict(embed_dims=[8, 24, 48], depths=[1, 2, 1], num_heads=[1, 3, 6])
@@ -43,10 +45,11 @@ def test_a_step_is_that_of_the_cpu(name):
             torch.testing.assert_close(other.cpu(), value, rtol=1e-5, atol=atol)
 
 
-CONFIGS = dict(classification='cvt_nano_shapes', detection='maskrcnn_cvt_nano_shapes',
-               segmentation='upernet_cvt_nano_shapes')
-# Two images a batch, so that an evaluation has several.
-TRAINING = dict(classification="""
+DENSE = """
+train_cfg = dict(max_iters=2, val_interval=2)
+custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
+"""
+TRAINING = dict(detection=DENSE, segmentation=DENSE, classification="""
 train_cfg = dict(max_epochs=1)
 model = dict(backbone=dict(out_type='cls_token', with_cls_token=True),
              data_preprocessor=dict(random_erasing=dict(probability=1., mode='pixel'),
@@ -54,12 +57,6 @@ model = dict(backbone=dict(out_type='cls_token', with_cls_token=True),
 default_hooks = dict(progressive=dict(type='cvt_dense.ProgressiveSizeHook', sizes={0: 32, 1: None}))
 train_dataloader = dict(dataset=dict(_delete_=True, type='cvt_dense.BalancedDataset',
                                      dataset={{_base_.train_dataloader.dataset}}))
-""", detection="""
-train_cfg = dict(max_iters=2, val_interval=2)
-custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
-""", segmentation="""
-train_cfg = dict(max_iters=2, val_interval=2)
-custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
 """)
 
 
@@ -68,9 +65,9 @@ custom_hooks = [dict(type='cvt_dense.EMAHook', update_buffers=True)]
 def test_a_run_and_its_tools(shapes, tmp_path, task):
     """A tensor that is left on the CPU ends a run, as with CUDA."""
     config, run = tmp_path / 'config.py', tmp_path / 'run'
-    config.write_text(f"_base_ = {str(ROOT / 'configs' / CONFIGS[task])!r} + '.py'\n"
-                      + TRAINING[task])
+    config.write_text(f'_base_ = {recipe(CONFIGS[task])!r}\n{TRAINING[task]}')
     data, image = ('--data-root', shapes / task), next((shapes / task).rglob('*.png'))
+    # Two images a batch, so that an evaluation has several.
     options = '--cfg-options', *(f'{stage}_dataloader.{key}' for stage in ('train', 'val', 'test')
                                  for key in ('batch_size=2', 'num_workers=0'))
     options = *options, 'model.backbone.arch.depths=(1,1,1)', (

@@ -45,9 +45,8 @@ class SimTensor(torch.Tensor):
 
     @staticmethod
     def wrap(raw: torch.Tensor) -> 'SimTensor':
-        tensor = torch.Tensor._make_wrapper_subclass(
-            SimTensor, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
-            device=DEVICE)
+        tensor = torch.Tensor._make_wrapper_subclass(SimTensor, raw.size(), strides=raw.stride(), dtype=raw.dtype,
+                                                     storage_offset=raw.storage_offset(), device=DEVICE)
         tensor.raw = raw
         return tensor
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from load_tool import ROOT
 from mmengine.config import Config
-from mmengine.optim import OptimWrapper
+from mmengine.optim import OptimWrapper, build_optim_wrapper
 
 from cvt_dense.shapes import CLASSES
 
@@ -27,6 +27,13 @@ def parsed(name: str) -> Config:
 def recipe(name: str) -> Config:
     """Return a copy of :func:`parsed` that a test may change."""
     return copy.deepcopy(parsed(name))
+
+
+def layer_decay(model: torch.nn.Module, lr: float, decay_rate: float) -> OptimWrapper:
+    """Return AdamW with a weight decay of 0.05 and layer-wise learning rates."""
+    return build_optim_wrapper(model, dict(
+        type='OptimWrapper', optimizer=dict(type='AdamW', lr=lr, weight_decay=0.05),
+        constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=decay_rate)))
 
 
 def by_name(model: torch.nn.Module, wrapper: OptimWrapper) -> dict[str, tuple[float, float]]:

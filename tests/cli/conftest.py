@@ -4,11 +4,9 @@ from pathlib import Path
 import pytest
 from random_weights import save_untrained
 
-from cvt_dense import inference
+from cvt_dense import inference, recipe
+from cvt_dense.cli.demo import CONFIGS
 from cvt_dense.shapes import CLASSES, generate
-
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
-NANO = dict(classification='cvt', detection='maskrcnn_cvt', segmentation='upernet_cvt')
 
 
 @pytest.fixture(scope='session')
@@ -21,9 +19,9 @@ def shapes(tmp_path_factory) -> Path:
 def nano(tmp_path_factory) -> dict[str, tuple[Path, Path]]:
     """By task, config and checkpoint of an untrained network."""
     folder = tmp_path_factory.mktemp('checkpoints')
-    return {task: save_untrained(CONFIGS / f'{name}_nano_shapes.py', folder / f'{task}.pth',
+    return {task: save_untrained(Path(recipe(name)), folder / f'{task}.pth',
                                  ('background', *CLASSES) if task == 'segmentation' else CLASSES)
-            for task, name in NANO.items()}
+            for task, name in CONFIGS.items()}
 
 
 @pytest.fixture(scope='module')

@@ -4,9 +4,12 @@ import shlex
 from unittest import mock
 
 import pytest
-from load_tool import ROOT, run_tool
+from load_tool import run_tool
 from PIL import Image
 from run_folder import unexplained
+
+from cvt_dense import recipe
+from cvt_dense.cli.demo import CONFIGS
 
 pytestmark = pytest.mark.slow
 
@@ -20,9 +23,9 @@ train_cfg = dict(max_iters=2, val_interval=2)
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp('demo')
     configs = {}
-    for task, name in (('detection', 'maskrcnn_cvt'), ('segmentation', 'upernet_cvt')):
+    for task in ('detection', 'segmentation'):
         configs[task] = str(folder / f'{task}.py')
-        (folder / f'{task}.py').write_text(TINY.format(str(ROOT / f'configs/{name}_nano_shapes.py')))
+        (folder / f'{task}.py').write_text(TINY.format(recipe(CONFIGS[task])))
     with (mock.patch.dict('cvt_dense.cli.demo.DATA', train=4, val=2, train_per_class=4, val_per_class=1),
           mock.patch.dict('cvt_dense.cli.demo.CONFIGS', configs)):
         return folder / 'my run', run_tool('demo', '--work-dir', folder / 'my run')  # with a blank

@@ -135,8 +135,7 @@ HOSTILE = {
     'a scope': dict(model=dict(type='CvT'), default_scope='os'),
     'a type that evaluates': dict(model=dict(type='CameraMotionCompensation'), default_scope='mmdet'),
     'a pickle': dict(model=dict(type='CvT'), test_evaluator=dict(type='Accuracy', prefix='data/annotations.PKL')),
-    'a type that unpickles': dict(model=dict(type='OpenImagesChallengeDataset'), default_scope='mmdet'),
-}
+    'a type that unpickles': dict(model=dict(type='OpenImagesChallengeDataset'), default_scope='mmdet')}
 
 
 @pytest.mark.parametrize('content', [*map(json.dumps, HOSTILE.values()), '[' * 100_000, ' ' * (LARGEST + 1), '[]'],

@@ -1,6 +1,5 @@
 """Learning rate and weight decay of every parameter, exactly."""
-from mmengine.optim import build_optim_wrapper
-from templates_edited import by_name
+from templates_edited import by_name, layer_decay
 from torch import nn
 
 import cvt_dense  # noqa: F401
@@ -21,13 +20,7 @@ EXPECTED = {
     'stage2.cls_token': (4, False),
     'stage2.patch_embed.proj.weight': (4, True),
     'stage2.blocks.1.attn.proj.weight': (5, True),
-    'norm2.weight': (6, False),
-}
-
-
-def build(model: nn.Module, optimizer: dict = dict(type='AdamW', lr=LR, weight_decay=WEIGHT_DECAY), **paramwise):
-    return build_optim_wrapper(model, dict(type='OptimWrapper', optimizer=dict(optimizer), paramwise_cfg=paramwise,
-                                           constructor='cvt_dense.LayerDecayOptimWrapperConstructor'))
+    'norm2.weight': (6, False)}
 
 
 class Model(nn.Module):
@@ -40,7 +33,7 @@ class Model(nn.Module):
 
 def test_every_parameter_of_an_mmengine_model_has_its_layers_rate_and_decay():
     model = Model()
-    values = by_name(model, build(model, decay_rate=RATE))
+    values = by_name(model, layer_decay(model, LR, RATE))
     for name, (layer, decays) in EXPECTED.items():
         assert values[f'backbone.{name}'] == (LR * RATE**(NUM_LAYERS - 1 - layer), WEIGHT_DECAY * decays), name
     outside = {name: value for name, value in values.items() if not name.startswith('backbone.')}
@@ -49,5 +42,5 @@ def test_every_parameter_of_an_mmengine_model_has_its_layers_rate_and_decay():
 
 
 def test_decay_rate_one_leaves_two_groups():
-    groups = build(Model(), decay_rate=1.).optimizer.param_groups
+    groups = layer_decay(Model(), LR, 1.).optimizer.param_groups
     assert [(group['lr'], group['weight_decay']) for group in groups] == [(LR, 0.), (LR, WEIGHT_DECAY)]

@@ -172,11 +172,10 @@ def test_slurm_queues_again_what_a_signal_has_stopped_and_nothing_else(tmp_path,
     for name, lines in dict(srun=srun, scontrol='echo scontrol "$@"\n').items():
         (tmp_path / name).write_text('#!/usr/bin/env bash\n' + lines)
         (tmp_path / name).chmod(0o755)
-    result = subprocess.run(
-        ['tools/slurm_train.sh', 'gpus', 'cvt', 'tiny.py', tmp_path, '--overwrite'], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE,
-        env={**os.environ, 'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'GPUS': '2', 'REQUEUE': '1',
-             'SRUN_ARGS': '--signal=USR1@60 --exclusive', **env})
+    env = dict(PATH=f'{tmp_path}:{os.environ["PATH"]}', GPUS='2', REQUEUE='1') | env
+    result = subprocess.run(['tools/slurm_train.sh', 'gpus', 'cvt', 'tiny.py', tmp_path, '--overwrite'], cwd=ROOT,
+                            text=True, stdout=subprocess.PIPE,
+                            env={**os.environ, 'SRUN_ARGS': '--signal=USR1@60 --exclusive', **env})
     assert result.stdout.splitlines() == calls and result.returncode == code
     assert not calls or (tmp_path / 'flags').read_text().startswith(
         '--partition=gpus --job-name=cvt --gres=gpu:2 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=5 '

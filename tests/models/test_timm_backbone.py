@@ -2,8 +2,7 @@
 import pytest
 import timm
 import torch
-from mmengine.optim import build_optim_wrapper
-from templates_edited import by_name
+from templates_edited import by_name, layer_decay
 from torch import nn
 
 from cvt_dense.deploy.networks import make_exportable
@@ -62,10 +61,7 @@ def test_classifier(network):
 
 def test_layer_decay_has_timms_groups():
     model = ImageClassifier(dict(type='cvt_dense.TimmBackbone', out_type='pooled', **VIT), num_classes=3)
-    wrapper = build_optim_wrapper(model, dict(
-        type='OptimWrapper', optimizer=dict(type='AdamW', lr=1., weight_decay=0.05),
-        constructor='cvt_dense.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(decay_rate=0.5)))
-    values = by_name(model, wrapper)
+    values = by_name(model, layer_decay(model, 1., 0.5))
     expected = {'patch_embed.proj.weight': (1 / 16, 0.05), 'pos_embed': (1 / 16, 0.), 'cls_token': (1 / 16, 0.),
                 'blocks.0.attn.qkv.weight': (1 / 8, 0.05), 'blocks.2.mlp.fc1.weight': (1 / 2, 0.05),
                 'blocks.2.mlp.fc1.bias': (1 / 2, 0.)}  # stem, three blocks, the rest

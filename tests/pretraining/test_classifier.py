@@ -11,9 +11,8 @@ BATCH = dict(labels=torch.tensor([0, 1, 2, 3]), paths=['a', 'b', 'c', 'd'])
 
 
 def build(out_type='cls_token', **preprocessor):
-    return ImageClassifier(
-        dict(type='cvt_dense.CvT', arch=ARCH, out_type=out_type), num_classes=5,
-        data_preprocessor=dict(type='cvt_dense.ClassificationPreprocessor', **preprocessor))
+    return ImageClassifier(dict(type='cvt_dense.CvT', arch=ARCH, out_type=out_type), num_classes=5,
+                           data_preprocessor=dict(type='cvt_dense.ClassificationPreprocessor', **preprocessor))
 
 
 def batch():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, HOOKS, MODELS, DefaultScope
-from templates_edited import write_template
+from templates_edited import write_detector, write_template
 
 from cvt_dense.errors import UserError
 from cvt_dense.launch.runs import TrainRun
@@ -36,9 +36,8 @@ def steps(loader, *types):
 
 @pytest.mark.parametrize('template', TEMPLATES)
 def test_head_edited_in_a_copy_elsewhere(template, read):
-    lines = dict(
-        data_root='/my/data', arch='cvt-nano', pretrained='mine.pth', image_size=96, batch_size=3, max_iters=50,
-        patience=3)
+    lines = dict(data_root='/my/data', arch='cvt-nano', pretrained='mine.pth', image_size=96, batch_size=3,
+                 max_iters=50, patience=3)
     if template in DENSE:
         lines.update(classes=('a', 'b', 'c'), train_ann__train_images=('t.json', 't/'),
                      test_ann__test_images=('x.json', 'x/'))
@@ -114,11 +113,9 @@ def test_a_small_detector_starts_from_the_published_one_and_keeps_the_classes_wi
     annotations = json.loads((shapes / 'detection/annotations/instances_train.json').read_text())
     annotations['categories'][2]['name'] = 'person'
     (tmp_path / 'train.json').write_text(json.dumps(annotations))
-    classes = (*CLASSES[:2], 'person', *CLASSES[3:])
-    template = write_template(
-        tmp_path, 'gfl_cvt13_custom', classes=classes, data_root=str(shapes / 'detection/'), arch='cvt-nano',
-        train_ann__train_images=(str(tmp_path / 'train.json'), 'train/'), max_iters=1,
-        val_ann__val_images=(str(tmp_path / 'train.json'), 'train/'))
+    data, classes = (str(tmp_path / 'train.json'), 'train/'), (*CLASSES[:2], 'person', *CLASSES[3:])
+    template = write_detector(tmp_path, shapes, 'gfl_cvt13_custom', classes=classes, train_ann__train_images=data,
+                              val_ann__val_images=data)
     runner = start_training(TrainRun(template, work_dir=tmp_path / 'run'))
     runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)

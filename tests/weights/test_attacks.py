@@ -92,8 +92,7 @@ TOOLS = [
     ['test', '{config}', '{evil}', '--work-dir', '{folder}/new'],
     ['predict', '{config}', '{evil}', '{folder}/data/val/dark', '--out-dir', '{folder}/new'],
     ['export', '{config}', '{evil}', '{folder}/new.onnx'],
-    ['convert_checkpoint', '{evil}', '{folder}/new.pth', '--to', 'microsoft'],
-]
+    ['convert_checkpoint', '{evil}', '{folder}/new.pth', '--to', 'microsoft']]
 
 
 @pytest.fixture(scope='module')

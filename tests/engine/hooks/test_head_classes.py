@@ -67,8 +67,7 @@ ROWS = {
     'upernet_cvt_nano_shapes': {
         'decode_head.conv_seg.weight': lambda c, n: [c] if c < n else [],
         'auxiliary_head.conv_seg.bias': lambda c, n: [c] if c < n else []},
-    'mask2former_cvt13_ade20k': {'decode_head.cls_embed.weight': lambda c, n: [c]},
-}
+    'mask2former_cvt13_ade20k': {'decode_head.cls_embed.weight': lambda c, n: [c]}}
 
 
 @functools.cache

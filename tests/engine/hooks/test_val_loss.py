@@ -1,37 +1,36 @@
 """The validation loss is that of the evaluated weights on whole images, and the training does not notice it."""
-import json
-
 import mmseg
 import pytest
 import torch
-from load_tool import ROOT, run_tool
+from load_tool import run_tool
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 from tiny_training import load, start_two, write_config
 
+from cvt_dense import recipe
+from cvt_dense.cli.demo import CONFIGS
+from cvt_dense.curves import Curves
 from cvt_dense.engine.hooks.val_loss import with_annotations
 
 pytestmark = pytest.mark.slow
 
-CONFIGS = dict(detection='maskrcnn_cvt_nano_shapes', segmentation='upernet_cvt_nano_shapes')
 # Only the training's batches are augmented.
 AUGMENTS = dict(segmentation='', detection="model = dict(data_preprocessor=dict(batch_augments=[dict("
                 "type='BatchSyncRandomResize', random_size_range=(64, 128), interval=1)]))\n")
 
 
 def evaluations(folder):
-    path, = folder.glob('*/vis_data/scalars.json')
-    return [record for record in map(json.loads, path.read_text().splitlines()) if 'lr' not in record]
+    return [point.values for point in Curves(folder).points if point.evaluation]
 
 
-@pytest.mark.parametrize('task', CONFIGS)
+@pytest.mark.parametrize('task', AUGMENTS)
 def test_detection_and_segmentation(shapes, tmp_path, task):
     """The parts are those of the training; the weights are the same, bit for bit, without it."""
     if task == 'segmentation' and mmseg.__version__ == '1.2.2':
         pytest.skip('it indexes the weights of classes by the label of ignored pixels')
     config = tmp_path / 'config.py'
-    config.write_text(f"_base_ = '{ROOT}/configs/{CONFIGS[task]}.py'\n" + AUGMENTS[task])
+    config.write_text(f'_base_ = {recipe(CONFIGS[task])!r}\n{AUGMENTS[task]}')
     for name, flags in (('with', ['--val-loss']), ('without', [])):
         run_tool('train', config, '--data-root', shapes / task, '--work-dir', tmp_path / name, *flags, '--cfg-options',
                  'train_cfg.max_iters=2', 'train_cfg.val_interval=1', 'train_dataloader.batch_size=2',
@@ -47,10 +46,10 @@ def test_detection_and_segmentation(shapes, tmp_path, task):
     assert all(torch.equal(value, expected[name]) for name, value in weights.items())
 
 
-@pytest.mark.parametrize('task', CONFIGS)
+@pytest.mark.parametrize('task', AUGMENTS)
 def test_annotations_are_those_of_the_resized_image(shapes, task):
     """MMDetection's test pipeline leaves them in the pixels of the original."""
-    cfg = Config.fromfile(f'{ROOT}/configs/{CONFIGS[task]}.py')
+    cfg = Config.fromfile(recipe(CONFIGS[task]))
     init_default_scope(cfg.default_scope)
     cfg.val_dataloader.update(num_workers=0, persistent_workers=False, batch_size=1,
                               sampler=dict(type='cvt_dense.SeededSampler', shuffle=False))
