@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE='1', WANDB_MODE='offline', MPLBACKEND='Agg', CUDA_VISIBLE_DEVICES='',
-                  NO_PROXY='127.0.0.1', no_proxy='127.0.0.1')
+                  NO_PROXY='127.0.0.1', no_proxy='127.0.0.1',
+                  SYMPY_CACHE_SIZE='None')  # an export for any size works on more expressions than SymPy keeps
 JOB = 'SLURM_', 'TORCHELASTIC_', 'PET_', 'GPUS_PER_NODE', 'CPUS_PER_TASK', 'DEVICE', 'MAX_RESTARTS'
 for name in [name for name in os.environ if name.startswith(JOB)]:  # of a job around the tests
     del os.environ[name]
@@ -21,6 +22,7 @@ from cvt_dense.shapes import generate
 # Every run formats its config several times and asks the compilers for their versions, half of its time here.
 yapf_api.FormatCode = lambda text, **_: (text, True)
 runner.collect_env = functools.cache(runner.collect_env)
+gc.set_threshold(50_000, 20, 100)  # an export makes many objects, of which few are garbage
 
 
 def pytest_collection_modifyitems(items):

@@ -13,7 +13,7 @@ from mmengine.logging import MMLogger
 from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.registry import HOOKS, MODEL_WRAPPERS, RUNNERS
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from mmengine.visualization import Visualizer
 from torch import nn
 
@@ -146,6 +146,21 @@ class CvTRunner(Runner):
         except (Exception, KeyboardInterrupt):
             self.restore_signals()
             raise
+        finally:
+            self.end_workers()
+
+    def test(self) -> dict[str, float]:
+        """Test, and end the workers of the data loader."""
+        try:
+            return super().test()
+        finally:
+            self.end_workers()
+
+    def end_workers(self) -> None:
+        """End the workers of data loaders; the garbage collector would wait five seconds for each of them."""
+        for loop in (self._train_loop, self._val_loop, self._test_loop):
+            if isinstance(loop, BaseLoop):  # its iterators ask workers to end, before Python closes their queues
+                loop.dataloader._iterator = loop.dataloader_iterator = None
 
     def restore_signals(self) -> None:
         """Give signals back what they did before the training."""

@@ -1,5 +1,4 @@
 """Train and test: the whole way from the settings of a run to its result."""
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +68,6 @@ def train(config: str | Path, callback: Callable[[int, dict[str, float]], Any] |
         pass
     finally:
         runner.restore_signals()
-        gc.collect()  # the workers of data loaders end with their iterators
     for point in Curves(folder, allow_none=True).points:
         metrics = point.values if point.evaluation else metrics
     metrics = {name: value for name, value in metrics.items() if name not in NOT_METRICS}

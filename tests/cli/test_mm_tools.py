@@ -51,18 +51,20 @@ else:
 
 # Each step in a process of its own, forked before anything of this project is imported.
 STEPS = """
-import json, os, runpy, sys
+import gc, json, os, runpy, sys
 import mmdet.apis, mmseg.apis
 from mmengine.runner import runner
 from yapf.yapflib import yapf_api
 env = runner.collect_env()  # once, as in conftest.py
 runner.collect_env, yapf_api.FormatCode = lambda: env, lambda text, **_: (text, True)
 assert 'cvt_dense.models' not in sys.modules
+gc.freeze()  # a data set collects garbage
 for sys.argv in json.loads(sys.argv[1]):
     if not os.fork():
         sys.path[0] = os.path.dirname(sys.argv[0])
         runpy.run_path(sys.argv[0], run_name='__main__')
-        sys.exit()
+        sys.stdout.flush()
+        os._exit(0)  # Python would take all modules down
     if code := os.waitstatus_to_exitcode(os.wait()[1]):
         sys.exit(code)
 """

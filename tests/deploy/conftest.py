@@ -149,11 +149,11 @@ def detector(network):
 
 
 @pytest.fixture(scope='session')
-def files(tmp_path_factory, exporter, segmentor):
+def files(tmp_path_factory, exporter, network):
     """Exported files by name: 'classifier' and 'segmentor'."""
     folder = tmp_path_factory.mktemp('files')
     exported = {}
-    for name, made in (('classifier.onnx', exporter), ('segmentor.onnx', segmentor)):
+    for name, made in (('classifier.onnx', exporter), ('segmentor.onnx', network('segmentation').exporter((64, 64)))):
         assert made.export(folder / name), made.lines
         exported[Path(name).stem] = folder / name
     return exported

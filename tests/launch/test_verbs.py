@@ -1,4 +1,5 @@
 """train, test, load, predict and export from Python: several in one process, interrupted, and with mistakes."""
+import multiprocessing
 import signal
 import threading
 
@@ -11,6 +12,8 @@ from cvt_dense.errors import UserError
 
 pytestmark = pytest.mark.slow
 EACH_EPOCH = {'train_cfg.val_interval': 1}
+WORKER = {f'{name}_dataloader.{key}': 1 for name in ('train', 'val', 'test')
+          for key in ('num_workers', 'persistent_workers')}
 
 
 @pytest.fixture(scope='module')
@@ -20,12 +23,13 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def whole(config):
-    return cvt_dense.train(config, work_dir=config.parent / 'whole', options=EACH_EPOCH)
+    return cvt_dense.train(config, work_dir=config.parent / 'whole', options={**EACH_EPOCH, **WORKER})
 
 
 def test_what_a_training_and_a_test_return(config, whole, tmp_path):
     assert (whole.stopped, whole.folder, whole.last.name) == (False, config.parent / 'whole', 'epoch_8.pth')
-    scores = cvt_dense.test(config, whole.last, work_dir=tmp_path)
+    scores = cvt_dense.test(config, whole.last, work_dir=tmp_path, options=WORKER)
+    assert not multiprocessing.active_children()
     assert scores['accuracy/top1'] == whole.metrics['accuracy/top1'] > 60
     rows = [row for row in whole.curves if not row['evaluation']]
     assert [row['iteration'] for row in rows] == list(range(1, ITERATIONS + 1)) and all('loss' in row for row in rows)
