@@ -262,8 +262,7 @@ def test_blocks_run(page, shapes, tmp_path, monkeypatch):
             backbone.pop('_delete_', None)
             pretrained = backbone.get('init_cfg', {}).get('checkpoint', '').startswith('cvt_dense://')
             MODELS.build(backbone if pretrained else dict(backbone, init_cfg=None)).init_weights()
-    written = {'README.md': ['boxes.jpg']}
-    assert all(Path(name).exists() for name in written.get(page, ()))
+    assert page != 'README.md' or Path('boxes.jpg').exists()
 
 
 def test_a_search_trains_in_one_process(shapes, tmp_path, monkeypatch):

@@ -125,11 +125,9 @@ def load_data(built: Built, *stages: str) -> None:
             continue
         dataset = build_dataset(cfg, stage, built.classes)
         built.classes = built.classes or Classes.of_data(dataset, stage)
-        try:
+        with refusals_of(f'{stage}_dataloader'):
             built.loaders[stage] = Runner.build_dataloader(
                 dict(settings, dataset=dataset), built.seed, bool(cfg.randomness.get('diff_rank_seed')))
-        except (AssertionError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f'{stage}_dataloader cannot be built: {type(error).__name__}: {error}') from error
     if not built.loaders:
         raise UserError(f'{cfg.filename!r} has no {stages[-1]}_dataloader with a dataset.')
 

@@ -45,9 +45,8 @@ class ClassificationPreprocessor(BaseDataPreprocessor):
         self.register_buffer('mean', torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer('std', torch.tensor(std).view(-1, 1, 1), persistent=False)
         self.random_erasing = RandomErasing(**random_erasing) if random_erasing else None
-        self.mixup = None
-        if mixup:
-            self.mixup = Mixup(**mixup, label_smoothing=label_smoothing, num_classes=num_classes)
+        options = dict(label_smoothing=label_smoothing, num_classes=num_classes)
+        self.mixup = Mixup(**mixup, **options) if mixup else None
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
         """Normalise a batch and, in training, erase, mix and smooth it.

@@ -232,9 +232,7 @@ def balanced(base: dict[str, Any], balance: str | None, **changes: Any) -> dict[
     """
     _choose('balance', balance, None, 'images')
     dataset = {**base, **changes}
-    if balance:
-        dataset = dict(type='cvt_dense.BalancedDataset', dataset=dataset)
-    return dict(_delete_=True, **dataset)
+    return dict(_delete_=True, **(dict(type='cvt_dense.BalancedDataset', dataset=dataset) if balance else dataset))
 
 
 def augmented(pipeline: Sequence[dict[str, Any]], augment: str, **rotate: Any) -> list[dict[str, Any]]:
@@ -339,9 +337,8 @@ def schedule(max_iters: int) -> list[dict[str, Any]]:
 
     The learning rate rises for a twentieth, at most 1000 iterations and not at all below 40, then falls linearly to 0.
     """
-    warmup = min(max_iters // 20, 1000)
-    if warmup < 2:  # MMEngine's warm-up of one iteration stays at its first, lowest rate
-        warmup = 0
+    # MMEngine's warm-up of one iteration stays at its first, lowest rate.
+    warmup = min(max_iters // 20, 1000) if max_iters >= 40 else 0
     falling = dict(type='PolyLR', eta_min=0., power=1., by_epoch=False, begin=warmup, end=max_iters)
     rising = dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup)
     return [rising, falling] if warmup else [falling]

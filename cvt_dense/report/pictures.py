@@ -74,9 +74,7 @@ def scale_labels(labels: sv.Detections | np.ndarray, old: tuple[int, int],
 
     if isinstance(labels, np.ndarray):
         return resize(labels)
-    masks = labels.mask
-    if masks is not None:
-        masks = np.array([resize(mask) for mask in masks], bool).reshape(-1, *new[::-1])
+    masks = None if labels.mask is None else np.array([*map(resize, labels.mask)], bool).reshape(-1, *new[::-1])
     return sv.Detections(labels.xyxy * np.tile(np.divide(new, old), 2), masks, class_id=labels.class_id,
                          confidence=labels.confidence)
 

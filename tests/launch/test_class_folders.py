@@ -80,8 +80,7 @@ def third(data, load):
 
 
 def test_a_test_numbers_the_folders_by_the_names_that_come_with_weights(third, data):
-    out = run_tool('test', *third, '--data-root', data, '--work-dir', data / 'work')
-    assert 'accuracy/top1: 100.0' in out
+    assert 'accuracy/top1: 100.0' in run_tool('test', *third, '--data-root', data, '--work-dir', data / 'work')
 
 
 @pytest.mark.parametrize('names, rc', [('[sun,rain,snow]', 2), ('[hail,snow,sun]', 0)])

@@ -81,8 +81,7 @@ def test_new_settings_are_taken():
         'train_dataloader.prefetch_factor': 4, 'model.backbone.init_cfg': None}
     cfg = recipe('maskrcnn_cvt13_coco')
     merge_options(cfg, options)
-    merged = dict(values(cfg.to_dict()))
-    assert {key: merged[key] for key in options} == options
+    assert dict(values(cfg.to_dict())).items() >= options.items()
 
 
 @pytest.mark.parametrize('line', ['max_iters = 3', 'batch_size = 2', 'patience = 1', "data_root = 'mine'"])

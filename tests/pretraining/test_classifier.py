@@ -27,8 +27,7 @@ def test_modes_and_gradients(out_type):
         'head.weight', 'head.bias'}
     assert not model.head.bias.any() and abs(model.head.weight.std().item() - 0.02) < 0.004
     data = model.data_preprocessor(batch(), training=True)
-    logits = model(data['inputs'])
-    assert logits.shape == (4, 5)
+    assert model(data['inputs']).shape == (4, 5)
     loss = model(**data, mode='loss')['loss']
     loss.backward()
     unused = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]

@@ -148,8 +148,7 @@ def test_a_classifier_of_timm(read):
     cfg = read('cvt13_custom', arch='timm:resnet18', pretrained='mine.pth')
     assert cfg.model.backbone.init_cfg.checkpoint == 'mine.pth'
     cfg.model.num_classes = 3
-    model = built(cfg).eval()
-    assert model(torch.zeros(2, 3, 64, 64, device='meta'), mode='tensor').shape == (2, 3)
+    assert built(cfg).eval()(torch.zeros(2, 3, 64, 64, device='meta'), mode='tensor').shape == (2, 3)
 
 
 @pytest.mark.slow

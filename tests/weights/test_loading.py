@@ -198,8 +198,7 @@ def test_the_packaged_models_find_what_photographs_show():
     model = inference.load('cvt_dense://cvt-nano-voc', device='cpu')  # its name before
     photographs = dict(person=data.astronaut(), cat=data.chelsea(), motorcycle=data.stereo_motorcycle()[0])
     for name, photograph in photographs.items():
-        found = inference.predict(model, photograph[..., ::-1], score_thr=0.3)
-        assert name in found['class_name']
+        assert name in inference.predict(model, photograph[..., ::-1], score_thr=0.3)['class_name']
 
 
 # -- what does not fit -------------------------------------------------------------------------------

@@ -36,8 +36,7 @@ def test_disturbed_in_the_training_or_an_evaluation(undisturbed, tmp_path, actio
         # As before a run that failed; another signal does not kill one that has saved.
         assert (signal.signal(signal.SIGTERM, signal.SIG_DFL) == signal.SIG_DFL) == (action is crash)
         if action is stop:
-            meta = load(folder / 'preempted.pth')['meta']
-            assert meta['iter'] == -(-done // accumulated) * accumulated
+            assert load(folder / 'preempted.pth')['meta']['iter'] == -(-done // accumulated) * accumulated
         run(folder, loop, accumulated)
         assert_same_end(folder, expected)
 
