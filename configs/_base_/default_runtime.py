@@ -1,5 +1,5 @@
-# What every run has in common. A config adds to default_hooks by key, so nothing here gets lost. tools/train.py gives
-# configs of MMDetection and MMSegmentation the hooks of this list, too (cvt_dense.engine.CvTRunner).
+# What every run has in common. A config adds to default_hooks by key, so nothing here gets lost. Configs of MMDetection
+# and MMSegmentation get the hooks of cvt_dense, except checkpoint and head_classes, by cvt_dense.engine.CvTRunner.
 default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=50),

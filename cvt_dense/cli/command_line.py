@@ -64,7 +64,10 @@ def expand_published(argv: Sequence[str] | None) -> list[str]:
 
 
 def add_settings(parser: argparse.ArgumentParser, run: type[Run], *names: str) -> None:
-    """Add a flag for each setting of a run.
+    """Add a flag for each setting of a run, and an argument for each without a default.
+
+    The type of the field makes the flag: a bool one without a value (``--no-NAME`` if it is true by default), a dict
+    ``KEY=VALUE`` pairs, a ``Literal`` choices, an int or float a number, and any other type a text.
 
     Args:
         parser: gets the flags.
