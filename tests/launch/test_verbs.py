@@ -12,8 +12,7 @@ from cvt_dense.errors import UserError
 
 pytestmark = pytest.mark.slow
 EACH_EPOCH = {'train_cfg.val_interval': 1}
-WORKER = {f'{name}_dataloader.{key}': 1 for name in ('train', 'val', 'test')
-          for key in ('num_workers', 'persistent_workers')}
+WORKER = {f'{name}_dataloader.{key}': 1 for name in ('train', 'test') for key in ('num_workers', 'persistent_workers')}
 
 
 @pytest.fixture(scope='module')
