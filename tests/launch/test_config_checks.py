@@ -43,7 +43,7 @@ def test_text_becomes_the_value_that_it_means(text, value):
     ('cvt13_in1k', 'num_workers', 'train_dataloader.num_workers'), ('cvt13_in1k', 'lode_from', 'load_from'),
     ('cvt_nano_shapes', 'max_epochs', 'train_cfg.max_epochs'), ('cvt_nano_shapes', 'warmup_epochs', 'computed'),
     ('cvt13_in1k', 'train_dataloder.batch_size', 'train_dataloader.batch_size'),
-    ('cvt13_in1k', 'env_cfg.cudnn_benchmarks', 'cudnn_benchmark'), ('cvt13_in1k', 'test_cfg.fp', 'fp16'),
+    ('cvt13_in1k', 'test_cfg.fp', 'fp16'), ('cvt13_in1k', 'optim_wrapper.paramwise_cfg.custom_keys.a.lr_mul', 'mult'),
     ('cvt13_custom', 'train_cfg.max_iter', 'max_iters'), ('cvt13_in1k', 'env_cfg.dist_cfg.backnd', 'backend'),
     ('maskrcnn_cvt13_coco', 'model.test_cfg.rcnn.nms.iou_thr', 'iou_threshold'),
     ('maskrcnn_cvt13_coco', 'train_dataloader.dataset.filter_cfg.foo', 'filter_empty_gt'),
