@@ -84,7 +84,7 @@ for result in found, (other['bboxes'], other['scores'], other['labels']):
 assert list(first.model.dataset_meta['classes']) == list(sahi.category_names) == list(model.classes)"""
 SEGMENTORS = """
 from mmseg.apis import MMSegInferencer, inference_model, init_model
-first = MMSegInferencer(*files, device='cpu', show_progress=False)
+first = MMSegInferencer(*files, device='cpu')
 other = first(image, return_vis=True)
 found = inference_model(init_model(*files, device='cpu'), image).pred_sem_seg.data[0].numpy()
 from cvt_dense import inference
