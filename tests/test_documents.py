@@ -99,8 +99,8 @@ def test_flags_exist_and_commands_are_accepted():
             if command and not re.search(r'\.\.\.|\|', span):
                 parser = parsers.setdefault(command[1], load_tool(command[1]).build_parser())
                 args = shlex.split(command[2])
-                both = re.match('published/|hf://|cvt_dense://', args[0])  # in place of config and checkpoint
-                args = args[:bool(both)] + args
+                if re.match('published/|hf://|cvt_dense://', args[0]):  # in place of config and checkpoint
+                    args = [args[0], *args]
                 try:
                     parser.parse_args(args)
                 except SystemExit:

@@ -157,10 +157,15 @@ class CvTRunner(Runner):
             self.end_workers()
 
     def end_workers(self) -> None:
-        """End the workers of data loaders; the garbage collector would wait five seconds for each of them."""
+        """End the workers of data loaders, which begin again if a loop runs again.
+
+        Python's garbage collector would close the workers' queues first. PyTorch's iterator could then no longer ask
+        them to end, and would wait five seconds for each.
+        """
         for loop in (self._train_loop, self._val_loop, self._test_loop):
-            if isinstance(loop, BaseLoop):  # its iterators ask workers to end, before Python closes their queues
-                loop.dataloader._iterator = loop.dataloader_iterator = None
+            if isinstance(loop, BaseLoop):
+                loop.dataloader._iterator = None
+                getattr(loop, 'dataloader_iterator', loop.dataloader)._iterator = None  # that of a loop by iterations
 
     def restore_signals(self) -> None:
         """Give signals back what they did before the training."""

@@ -43,7 +43,7 @@ class Run:
     options: dict[str, Any] = setting(
         {}, 'override settings, e.g. train_dataloader.batch_size=32 model.num_classes=50', name='cfg-options')
     check: bool = setting(
-        True, 'whether settings, data and weights are checked before the run (it always checks what it needs itself)')
+        True, 'leave the checks of settings, data and weights out, except those that the run needs')
     launcher: Literal['none', 'pytorch', 'slurm'] = setting(
         'none', 'what started the processes of a distributed run (tools/dist_*.sh pass pytorch)')
 

@@ -206,6 +206,7 @@ def test_whole_detector(network, detector, tmp_path, recwarn, task):
         for key in ('bboxes', 'scores', 'labels'):
             torch.testing.assert_close(actual[key], expected[key], rtol=1e-3, atol=1e-3)
         assert 'masks' not in expected or (actual.masks != expected.masks).float().mean() < 1e-3
+    # Both formats of detectors in one stage and in two; a .pt2 file of two stages for any size takes long to open.
     for name in dict(detection=['a.xml'], retinanet=['a.xml', 'a.pt2'], cascade=['a.pt2']).get(task, []):
         assert exporter.export(tmp_path / name), exporter.lines
 

@@ -279,11 +279,11 @@ def test_images_of_rare_classes_are_drawn_more_often(tmp_path):
         for i in range(number):
             Image.new('RGB', (8, 8)).save(tmp_path / name / f'{i}.png')
     (tmp_path / 'all.txt').write_text(''.join(f'many/{i}.png 0\n' for i in range(8)) + 'one/0.png 1\nother/0.png 2\n')
-    for ann_file in ('', 'all.txt'):  # which names no classes
+    for ann_file, names in (('', ('many', 'one', 'other')), ('all.txt', None)):
         dataset = DATASETS.build(dict(type='cvt_dense.BalancedDataset', dataset=dict(
             type='cvt_dense.ImageDataset', data_root=str(tmp_path), ann_file=ann_file, transform=TRAIN)))
         assert [dataset[i]['labels'] for i in range(len(dataset))] == [0] * 8 + [1] * 2 + [2] * 2
-        assert (not dataset.metainfo['classes']) == bool(ann_file)
+        assert (dataset.metainfo['classes'] or None) == names
     use_seeds(dataset)
     images, again = (torch.cat([batch['inputs'] for batch in DataLoader(
         dataset, 4, sampler=SeededSampler(dataset, seed=3), num_workers=workers,
